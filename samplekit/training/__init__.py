@@ -1,0 +1,1 @@
+"""What needs torch: log probabilities and the reference of every loss."""
