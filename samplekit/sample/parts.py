@@ -1,0 +1,199 @@
+"""The parts a sample is made of: encoded text, the model's input, and one tensor per loss input."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from pydantic import (
+    BaseModel, ConfigDict, Field, GetPydanticSchema, WithJsonSchema, field_serializer, field_validator, model_validator,
+)  # fmt: skip
+from pydantic_core import core_schema
+from typing_extensions import Self
+
+from samplekit.sample.arrays import INT64, AnyArray, IntArray, floats_array, freeze, ids_array
+from samplekit.sample.digits import shortest_floats
+
+Dtype: TypeAlias = Literal["int64", "float32"]
+
+
+def _array_of(item: dict[str, Any]) -> tuple[GetPydanticSchema, WithJsonSchema]:
+    """Say that a field holds an array that its class converts, and how JSON schemas describe it."""
+    return (
+        GetPydanticSchema(lambda _source, _handler: core_schema.any_schema()),
+        WithJsonSchema({"type": "array", "items": item, "minItems": 1}),
+    )
+
+
+class Frozen(BaseModel):
+    """Frozen and closed; fields may be given by position, in order, or by name."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *values: object, **fields: object) -> None:
+            # no named parameters: pydantic itself reports what is missing or unknown
+            names = list(type(self).model_fields)
+            if len(values) > len(names):
+                raise TypeError(f"{type(self).__name__} takes {len(names)} values at most, got {len(values)}")
+            super().__init__(**dict(zip(names, values, strict=False)), **fields)
+
+        @classmethod
+        def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+            super().__pydantic_init_subclass__(**kwargs)
+            cls.__signature__ = _signature(cls)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self  # frozen through and through
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+def _signature(model: type[BaseModel]) -> inspect.Signature:
+    """Describe the constructor as it is called: every field by position or by name."""
+    empty = inspect.Parameter.empty
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=empty if field.is_required() else field.get_default(call_default_factory=True),
+            )
+            for name, field in model.model_fields.items()
+        ]
+    )
+
+
+class EncodedText(Frozen):
+    """A run of token ids.
+
+    Attributes:
+        tokens: int64 (T,), read-only.
+    """
+
+    tokens: Annotated[IntArray, *_array_of({"type": "integer", "minimum": 0})]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, tokens: object) -> None: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _convert(cls, data: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
+        if isinstance(data, Mapping) and "tokens" in data:
+            return {**data, "tokens": ids_array(data["tokens"], "tokens")}
+        return data
+
+    @field_serializer("tokens", when_used="json")
+    def _listed(self, tokens: IntArray) -> list[int]:
+        return tokens.tolist()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EncodedText) and np.array_equal(self.tokens, other.tokens)
+
+    def __hash__(self) -> int:
+        return hash(self.tokens.tobytes())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EncodedText, (self.tokens,)
+
+    def __repr__(self) -> str:
+        return f"EncodedText(int64[{len(self.tokens)}])"
+
+
+class Chunk(Frozen):
+    """One piece of a model's input; the service knows encoded text only."""
+
+    encoded_text: EncodedText
+
+
+class ModelInput(Frozen):
+    """The tokens a model reads, in one or more chunks.
+
+    Attributes:
+        chunks: at least one; `ModelInput.from_tokens` makes exactly one.
+    """
+
+    chunks: Annotated[tuple[Chunk, ...], Field(min_length=1)]
+
+    if TYPE_CHECKING:
+
+        def __init__(self, chunks: Sequence[Any]) -> None: ...
+
+    @field_validator("chunks", mode="before")
+    @classmethod
+    def _wrap_texts(cls, chunks: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
+        if isinstance(chunks, Sequence) and not isinstance(chunks, str):
+            return tuple({"encoded_text": item} if isinstance(item, EncodedText) else item for item in chunks)
+        return chunks
+
+    @classmethod
+    def from_tokens(cls, ids: object) -> ModelInput:
+        """Hold one sequence of token ids as a single chunk.
+
+        Raises:
+            pydantic.ValidationError: the ids are no token ids.
+        """
+        return cls([EncodedText(ids)])
+
+    @property
+    def tokens(self) -> IntArray:
+        """All token ids, int64 (T,), read-only."""
+        if len(self.chunks) == 1:
+            return self.chunks[0].encoded_text.tokens
+        return freeze(np.concatenate([chunk.encoded_text.tokens for chunk in self.chunks]))
+
+    @property
+    def length(self) -> int:
+        """How many tokens the model reads (T)."""
+        return sum(len(chunk.encoded_text.tokens) for chunk in self.chunks)
+
+    def __repr__(self) -> str:
+        return f"ModelInput({self.length} tokens in {len(self.chunks)} chunk{'s' * (len(self.chunks) > 1)})"
+
+
+class TensorData(Frozen):
+    """One value for every position, with its dtype.
+
+    Attributes:
+        data: int64 or float32 (T,), read-only.
+        dtype: ``"int64"`` or ``"float32"``.
+    """
+
+    data: Annotated[AnyArray, *_array_of({"type": "number"})]
+    dtype: Dtype
+
+    if TYPE_CHECKING:
+
+        def __init__(self, data: object, dtype: Dtype) -> None: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _convert(cls, data: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
+        if isinstance(data, Mapping) and "data" in data and data.get("dtype") in ("int64", "float32"):
+            convert = ids_array if data["dtype"] == "int64" else floats_array
+            return {**data, "data": convert(data["data"], "data")}
+        return data
+
+    @field_serializer("data", when_used="json")
+    def _listed(self, data: AnyArray) -> list[int] | list[float]:
+        return data.tolist() if data.dtype == INT64 else shortest_floats(data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorData) and self.dtype == other.dtype and np.array_equal(self.data, other.data)
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, len(self.data)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorData, (self.data, self.dtype)
+
+    def __repr__(self) -> str:
+        return f"TensorData({self.dtype}[{len(self.data)}])"

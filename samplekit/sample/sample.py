@@ -1,0 +1,255 @@
+"""What crosses the wire: the tokens a model reads and, for every position, what it should predict and how it counts.
+
+Position i reads token i and predicts token i + 1, so a sequence of six tokens has five positions (T = 5). Samples are
+made by `samplekit.build_sample`; these classes hold, compare, print and (de)serialise them. All are frozen and closed,
+their arrays read-only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from pydantic import (
+    Field, SerializerFunctionWrapHandler, ValidationError, field_serializer, field_validator,
+    model_serializer, model_validator,
+)  # fmt: skip
+from typing_extensions import Self
+
+from samplekit.errors import LossInputError, SampleError
+from samplekit.sample.arrays import INT64, AnyArray, FloatArray, IntArray, freeze
+from samplekit.sample.digits import array_json, shared_buffer, token_arrays_json
+from samplekit.sample.parts import Chunk, Dtype, EncodedText, Frozen, ModelInput, TensorData
+
+KNOWN_DTYPES: Mapping[str, tuple[Dtype, ...]] = MappingProxyType({
+    "target_tokens": ("int64",),
+    "weights": ("int64", "float32"),
+    "mask": ("int64", "float32"),
+    "advantages": ("float32",),
+    "logprobs": ("float32",),
+    "reference_logprobs": ("float32",),
+})  # fmt: skip
+"""The inputs the service knows by name, with the dtypes it takes them in."""
+
+
+class Sample(Frozen):
+    """A training sample: what the model reads and, for every position, what it should predict and how it counts.
+
+    Make one with `samplekit.build_sample`, which shifts and trims every array together.
+
+    Attributes:
+        model_input: the tokens read, T of them.
+        loss_fn_inputs: arrays of T values by name; ``target_tokens[i]`` is the token that position i predicts.
+        routed_experts_key: the service's key of the experts a rollout was routed through, if any.
+        info: where the sample came from (source, rung, reward ...): kept in files, never sent, not part of equality.
+    """
+
+    model_input: ModelInput
+    loss_fn_inputs: Mapping[str, TensorData]
+    routed_experts_key: str | None = None
+    info: dict[str, Any] = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            model_input: ModelInput | Mapping[str, Any],
+            loss_fn_inputs: Mapping[str, Any],
+            routed_experts_key: str | None = None,
+            info: Mapping[str, Any] | None = None,
+        ) -> None: ...
+
+    @field_validator("info", mode="before")
+    @classmethod
+    def _copy_info(cls, info: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
+        return {} if info is None else info
+
+    @model_validator(mode="after")
+    def _align(self) -> Self:
+        inputs = _checked_inputs(self.model_input.length, self.loss_fn_inputs)
+        model_input, inputs = _share_tokens(self.model_input, inputs)
+        object.__setattr__(self, "model_input", model_input)
+        object.__setattr__(self, "loss_fn_inputs", MappingProxyType(inputs))
+        return self
+
+    @field_serializer("loss_fn_inputs", mode="wrap")
+    def _as_dict(self, inputs: Mapping[str, TensorData], handler: SerializerFunctionWrapHandler) -> Any:  # noqa: ANN401
+        return handler(dict(inputs))
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        shown = handler(self)
+        for name in ("routed_experts_key", "info"):
+            if not shown.get(name):
+                shown.pop(name, None)
+        return shown
+
+    @property
+    def tokens(self) -> IntArray:
+        """The full, unshifted sequence, int64 (T + 1,): what was read, then the last target.
+
+        Raises:
+            LossInputError: there are no target_tokens, so the last token is unknown.
+        """
+        if "target_tokens" not in self.loss_fn_inputs:
+            raise LossInputError("loss_fn_inputs holds no 'target_tokens', so the sequence's last token is unknown")
+        return freeze(np.append(self.model_input.tokens, self.loss_fn_inputs["target_tokens"].data[-1]))
+
+    @property
+    def loss_mask(self) -> FloatArray:
+        """The full, unshifted loss mask, float32 (T + 1,); token 0 is 0.0, for no position predicts it."""
+        return freeze(np.concatenate([[np.float32(0)], self.weights]))
+
+    @property
+    def weights(self) -> FloatArray:
+        """How much each position counts, float32 (T,): ``weights``, else ``mask``, else 1 everywhere."""
+        given = self.loss_fn_inputs.get("weights") or self.loss_fn_inputs.get("mask")
+        if given is None:
+            return freeze(np.ones(self.length, dtype=np.float32))
+        return given.data if given.dtype == "float32" else freeze(given.data.astype(np.float32))
+
+    @property
+    def length(self) -> int:
+        """How many positions there are (T): one fewer than the full sequence has tokens."""
+        return self.model_input.length
+
+    @property
+    def num_trained(self) -> int:
+        """How many positions train: those whose weight is not 0."""
+        return int(np.count_nonzero(self.weights))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Give the sample as the service spells it: plain dicts, lists and numbers; no info."""
+        shown = self.model_dump(mode="json")
+        shown.pop("info", None)
+        return shown
+
+    def to_json(self) -> bytes:
+        """Give `to_wire` as compact JSON; every float32 is printed in its shortest digits and reads back bit for bit."""
+        targets = self.loss_fn_inputs.get("target_tokens")
+        chunks, targets_json = token_arrays_json(
+            [chunk.encoded_text.tokens for chunk in self.model_input.chunks], None if targets is None else targets.data
+        )
+        inputs = [
+            b'%s:{"data":%s,"dtype":"%s"}'
+            % (orjson.dumps(name), targets_json if tensor is targets else array_json(tensor.data), tensor.dtype.encode())
+            for name, tensor in self.loss_fn_inputs.items()
+        ]
+        key = b"" if not self.routed_experts_key else b',"routed_experts_key":' + orjson.dumps(self.routed_experts_key)
+        texts = b",".join(b'{"encoded_text":{"tokens":%s}}' % chunk for chunk in chunks)
+        return b'{"model_input":{"chunks":[%s]},"loss_fn_inputs":{%s}%s}' % (texts, b",".join(inputs), key)
+
+    @classmethod
+    def from_wire(cls, mapping: Mapping[str, Any]) -> Sample:
+        """Read what `to_wire` gives (and, from files, ``info`` beside it).
+
+        Raises:
+            SampleError: the mapping is no sample; the message names the field at fault.
+        """
+        try:
+            return cls.model_validate(mapping)
+        except ValidationError as error:
+            raise SampleError(describe(error)) from error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sample) and (
+            self.model_input == other.model_input
+            and dict(self.loss_fn_inputs) == dict(other.loss_fn_inputs)
+            and self.routed_experts_key == other.routed_experts_key
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.model_input, *sorted(self.loss_fn_inputs)))
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self.model_copy(update={"info": copy.deepcopy(self.info, memo)})
+
+    def __copy__(self) -> Self:
+        return self.model_copy(update={"info": dict(self.info)})
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy with some fields replaced and everything checked again; arrays are shared, for none can change."""
+        info = copy.deepcopy(self.info) if deep else self.info
+        return type(self)(
+            **{
+                "model_input": self.model_input, "loss_fn_inputs": self.loss_fn_inputs,
+                "routed_experts_key": self.routed_experts_key, "info": info, **(update or {}),
+            }
+        )  # fmt: skip
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sample, (self.model_input, dict(self.loss_fn_inputs), self.routed_experts_key, self.info)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.loss_fn_inputs)
+        return f"Sample({self.length} positions, {self.num_trained} trained: {names})"
+
+
+def trusted_sample(
+    sequence: IntArray, inputs: Mapping[str, AnyArray], routed_experts_key: str | None, info: dict[str, Any]
+) -> Sample:
+    """Hold arrays that are known to be right, unchecked; tokens and targets become views of one buffer.
+
+    Args:
+        sequence: the full sequence, int64 (T + 1,), read-only.
+        inputs: every other array, int64 or float32 (T,), read-only.
+        routed_experts_key: as in Sample.
+        info: as in Sample.
+    """
+    length = len(sequence) - 1
+    text = EncodedText.model_construct(tokens=sequence[:length])
+    tensors = {"target_tokens": TensorData.model_construct(data=sequence[len(sequence) - length :], dtype="int64")}
+    for name, values in inputs.items():
+        dtype: Dtype = "int64" if values.dtype == INT64 else "float32"
+        tensors[name] = TensorData.model_construct(data=values, dtype=dtype)
+    return Sample.model_construct(
+        model_input=ModelInput.model_construct(chunks=(Chunk.model_construct(encoded_text=text),)),
+        loss_fn_inputs=MappingProxyType(tensors),
+        routed_experts_key=routed_experts_key,
+        info=info,
+    )
+
+
+def describe(error: ValidationError) -> str:
+    """Say in one sentence what pydantic found first, and where."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ""
+    for part in first["loc"]:
+        where += f"[{part!r}]" if isinstance(part, int) or where == "loss_fn_inputs" else f"{'.' * bool(where)}{part}"
+    what = str(first["msg"]).removeprefix("Value error, ")
+    joint = "" if not where else "." if what.startswith(("data", "tokens")) else ": "
+    more = error.error_count() - 1
+    return f"{where}{joint}{what}" + (f" (and {more} more faults)" if more else "")
+
+
+def _checked_inputs(length: int, inputs: Mapping[str, TensorData]) -> dict[str, TensorData]:
+    """Refuse inputs that cannot describe `length` positions together."""
+    if "weights" in inputs and "mask" in inputs:
+        raise SampleError("loss_fn_inputs holds both 'weights' and 'mask', which exclude each other: keep one")
+    for name, tensor in inputs.items():
+        if len(tensor.data) != length:
+            raise SampleError(
+                f"loss_fn_inputs[{name!r}] holds {len(tensor.data)} values, model_input holds {length} tokens: "
+                "build samples with build_sample, which trims every array together"
+            )
+        allowed = KNOWN_DTYPES.get(name, (tensor.dtype,))
+        if tensor.dtype not in allowed:
+            raise SampleError(f"loss_fn_inputs[{name!r}] has dtype {tensor.dtype}, expected {' or '.join(allowed)}")
+    return dict(inputs)
+
+
+def _share_tokens(model_input: ModelInput, inputs: dict[str, TensorData]) -> tuple[ModelInput, dict[str, TensorData]]:
+    """Keep tokens and targets once where the targets are the next tokens, as they should be."""
+    targets = inputs.get("target_tokens")
+    if targets is None or len(model_input.chunks) != 1:
+        return model_input, inputs
+    tokens = model_input.tokens
+    sequence = freeze(np.append(tokens, targets.data[-1]))
+    if shared_buffer(tokens, targets.data) is not None or not np.array_equal(sequence[1:], targets.data):
+        return model_input, inputs
+    shared = trusted_sample(sequence, {}, None, {})
+    return shared.model_input, {**inputs, "target_tokens": shared.loss_fn_inputs["target_tokens"]}
