@@ -1,0 +1,283 @@
+"""What the service answers, read into plain records.
+
+int64 values may arrive as strings and are always converted; members we do not know are ignored; what cannot be read
+raises AnswerError, never anything else, so that the protocol can treat it like a lost answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import orjson
+
+from samplekit.sample.arrays import FloatArray, freeze
+from samplekit.wire.names import TERMINAL_OPERATIONS, OperationStatus
+
+JsonObject = Mapping[str, Any]
+
+
+class AnswerError(ValueError):
+    """A successful answer does not hold what the protocol promises."""
+
+
+@dataclass(frozen=True)
+class OperationAnswer:
+    """An operation as the service reports it.
+
+    Attributes:
+        id: the service's id.
+        status: one of `OperationStatus`, or a status we do not know: ask again.
+        output: the result of a completed operation, else empty.
+        code: the error code of a failed one.
+        message: what the service says about the failure.
+    """
+
+    id: str
+    status: str
+    output: JsonObject = field(default_factory=dict[str, Any])
+    code: str | None = None
+    message: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the status will not change any more."""
+        return self.status in TERMINAL_OPERATIONS
+
+    @property
+    def failed(self) -> bool:
+        """Whether the service carried it out and it failed."""
+        return self.status == OperationStatus.FAILED
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one way of training a model allows.
+
+    Attributes:
+        max_batch_size: samples in one forward_backward.
+        max_seq_length: positions in one sample.
+        max_rank: the largest LoRA rank; None for full weights.
+    """
+
+    max_batch_size: int
+    max_seq_length: int
+    max_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class SupportedModel:
+    """A model the service trains.
+
+    Attributes:
+        base_model: its name, for ``client.session(base_model=...)``.
+        gpu_type: the hardware the limits are for.
+        lora: limits of LoRA training, None where there is none.
+        full: limits of full-weight training, None where there is none.
+        context_length: tokens of prompt and completion together; None where it does not generate.
+    """
+
+    base_model: str
+    gpu_type: str
+    lora: Limits | None
+    full: Limits | None
+    context_length: int | None
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """What a session's resources cost.
+
+    Attributes:
+        currency: such as ``"USD"``.
+        price_per_hour: in that currency.
+    """
+
+    currency: str
+    price_per_hour: float
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """Model resources or a training session, as far as waiting for them needs.
+
+    Attributes:
+        id: the service's id.
+        status: one of `ResourcesStatus` or `SessionStatus`, or a status we do not know.
+        base_model: the model it is for.
+        resources_id: of a session, the resources it runs on.
+        lora_rank: of a LoRA session, its rank.
+        step: optimizer steps done.
+        queue_position: place among those who wait for hardware.
+        detail: what the service says about an error.
+    """
+
+    id: str
+    status: str
+    base_model: str = ""
+    resources_id: str = ""
+    lora_rank: int | None = None
+    step: int = 0
+    queue_position: int | None = None
+    detail: str = ""
+
+
+def read_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Parse an answer; NaN, which some servers print, is read as such.
+
+    Raises:
+        AnswerError: it is no JSON.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise AnswerError(f"the answer is no JSON ({len(body)} bytes)") from error
+
+
+def read_object(body: bytes) -> JsonObject:
+    """Parse an answer that must be a JSON object."""
+    value = read_json(body)
+    if not isinstance(value, dict):
+        raise AnswerError(f"the answer is a JSON {type(value).__name__}, expected an object")
+    return cast("JsonObject", value)
+
+
+def read_operation(body: bytes) -> OperationAnswer:
+    """Read what submitting or polling an operation answers."""
+    answer = read_object(body)
+    error = as_object(answer.get("error"))
+    code = error.get("code")
+    return OperationAnswer(
+        as_id(answer, "id"),
+        str(answer.get("status", "")),
+        as_object(answer.get("output")),
+        str(code) if code else None,
+        str(error.get("message") or ""),
+    )
+
+
+def read_lifecycle(body: bytes) -> Lifecycle:
+    """Read what creating, getting or stopping resources or a session answers."""
+    answer = read_object(body)
+    error = as_object(answer.get("error"))
+    lora = as_object(answer.get("lora_config"))
+    return Lifecycle(
+        as_id(answer, "id"),
+        str(answer.get("status", "")),
+        str(answer.get("base_model") or ""),
+        str(answer.get("model_resources_id") or ""),
+        as_int(lora["rank"], "lora_config.rank") if lora.get("rank") is not None else None,
+        as_int(answer.get("step") or 0, "step"),
+        _optional_int(as_object(answer.get("status_details")), "queue_position"),
+        " ".join(str(error[name]) for name in ("code", "message") if error.get(name)),
+    )
+
+
+def read_supported_models(body: bytes) -> list[SupportedModel]:
+    """Read which models the service trains, each with the limits of its default hardware."""
+    return [_supported_model(as_object(item)) for item in as_list(read_object(body).get("data"), "data")]
+
+
+def _supported_model(item: JsonObject) -> SupportedModel:
+    configs = [as_object(config) for config in as_list(item.get("compute_configs") or [], "compute_configs")]
+    default = str(item.get("default_gpu_type") or "")
+    chosen = next((config for config in configs if config.get("gpu_type") == default), configs[0] if configs else {})
+    trainer = as_object(chosen.get("trainer_config"))
+    return SupportedModel(
+        as_id(item, "base_model"),
+        str(chosen.get("gpu_type") or default),
+        _limits(as_object(trainer.get("lora"))),
+        _limits(as_object(trainer.get("full"))),
+        _optional_int(as_object(chosen.get("generator_config")), "context_length"),
+    )
+
+
+def _limits(config: JsonObject) -> Limits | None:
+    if not config:
+        return None
+    return Limits(
+        as_int(config.get("max_batch_size"), "max_batch_size"),
+        as_int(config.get("max_seq_length"), "max_seq_length"),
+        _optional_int(config, "max_rank"),
+    )
+
+
+def read_cost(body: bytes) -> CostEstimate:
+    """Read what a cost estimate answers."""
+    answer = read_object(body)
+    return CostEstimate(str(answer.get("currency") or ""), as_float(answer.get("price_per_hour"), "price_per_hour"))
+
+
+def read_logprobs(output: JsonObject) -> list[FloatArray] | None:
+    """Read the per-token logprobs of forward-backward, one float32 (T_i,) a sample; None where it has none."""
+    found = output.get("loss_fn_outputs")
+    if found is None:
+        return None
+    arrays: list[FloatArray] = []
+    for index, item in enumerate(as_list(found, "loss_fn_outputs")):
+        tensor = as_object(as_object(as_object(item).get("tensors")).get("logprobs"))
+        arrays.append(as_floats(tensor.get("data"), f"loss_fn_outputs[{index}].tensors.logprobs.data"))
+    return arrays
+
+
+def read_metrics(output: JsonObject) -> dict[str, float]:
+    """Read the metrics of forward-backward; what is no number is left out."""
+    found = as_object(output.get("metrics"))
+    return {str(name): float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def as_object(value: Any) -> JsonObject:  # noqa: ANN401 - any JSON
+    """Give a JSON object, or an empty one for anything else."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: Any, name: str) -> list[Any]:  # noqa: ANN401 - any JSON
+    """Give a JSON list."""
+    if not isinstance(value, list):
+        raise AnswerError(f"the answer's {name!r} is {type(value).__name__}, expected a list")
+    return cast("list[Any]", value)
+
+
+def as_id(answer: JsonObject, name: str) -> str:
+    """Give a member that must be a non-empty string."""
+    value = answer.get(name)
+    if not isinstance(value, str) or not value:
+        raise AnswerError(f"the answer holds no {name!r}")
+    return value
+
+
+def as_int(value: Any, name: str) -> int:  # noqa: ANN401 - any JSON
+    """Give an int64, which may arrive as a decimal string."""
+    try:
+        if isinstance(value, bool | float) and value != int(value):
+            raise ValueError(name)
+        return int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise AnswerError(f"the answer's {name!r} is {value!r}, expected a whole number") from error
+
+
+def as_float(value: Any, name: str) -> float:  # noqa: ANN401 - any JSON
+    """Give a number, which may arrive as a string."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise AnswerError(f"the answer's {name!r} is {value!r}, expected a number") from error
+
+
+def as_floats(value: Any, name: str) -> FloatArray:  # noqa: ANN401 - any JSON
+    """Give a list of numbers as float32 (T,), read-only."""
+    try:
+        return cast("FloatArray", freeze(np.array(as_list(value, name), dtype=np.float32)))
+    except (TypeError, ValueError) as error:
+        raise AnswerError(f"the answer's {name!r} holds something that is no number") from error
+
+
+def _optional_int(answer: JsonObject, name: str) -> int | None:
+    value = answer.get(name)
+    return None if value is None else as_int(value, name)

@@ -1,0 +1,230 @@
+"""Request bodies as bytes: compact JSON, no NaN, nothing null.
+
+An operation's body is kept in pieces (one a sample), so that a large one is never joined in memory. What is measured
+and uploaded leaves out the flags ``forward_only`` and ``return_loss_fn_outputs``, as the protocol asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from samplekit.sample.arrays import floats_array
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.sample import EncodedText, ModelInput, Sample, TensorData
+from samplekit.wire.names import GRADIENT_DTYPE, INLINE_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, STAND_IN_LENGTH
+
+if TYPE_CHECKING:
+    from samplekit.sample.arrays import FloatArray
+    from samplekit.losses import Loss
+
+# What a gradient step reads of a sample; the gradient itself says how each position counts.
+CUSTOM_INPUTS = frozenset({"target_tokens", "weights", "mask"})
+Pieces = tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class OperationBody:
+    """The body of an operation, ready to be sent inline or uploaded.
+
+    Attributes:
+        members: the JSON object without its closing brace and without flags, in pieces.
+        flags: members that never go into an upload.
+        head: gives the members of the stand-in that accompanies an upload.
+    """
+
+    members: Pieces
+    flags: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    head: Callable[[], Pieces] = tuple
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of what would be uploaded, bytes of JSON."""
+        return sum(map(len, self.members)) + 1
+
+    @property
+    def needs_upload(self) -> bool:
+        """Whether the body is too large to be sent inline."""
+        return self.num_bytes > INLINE_LIMIT_BYTES
+
+    def inline(self) -> Pieces:
+        """Give the whole request body in pieces."""
+        return (*self.members, self._closing(self.flags))
+
+    def payload(self) -> Pieces:
+        """Give what is uploaded, in pieces.
+
+        Raises:
+            SampleError: it is over the service's limit of 4.995 GiB.
+        """
+        if self.num_bytes > PAYLOAD_LIMIT_BYTES:
+            raise SampleError(
+                f"the batch takes {self.num_bytes:,} bytes as JSON, expected at most {PAYLOAD_LIMIT_BYTES:,}: "
+                "send fewer or shorter samples at a time"
+            )
+        return (*self.members, b"}")
+
+    def stand_in(self, payload_id: str) -> Pieces:
+        """Give the request body that stands in for an uploaded one: every number list cut short."""
+        return (*self.head(), self._closing({**self.flags, "payload_id": payload_id}))
+
+    def _closing(self, extra: Mapping[str, Any]) -> bytes:
+        if not extra:
+            return b"}"
+        opened = dumps(extra).removeprefix(b"{")
+        return opened if self.members == (b"{",) else b"," + opened
+
+
+def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """Give compact JSON of small values, members that are None left out.
+
+    Raises:
+        SampleError: a number is NaN or infinite, which JSON cannot say.
+    """
+    return orjson.dumps(_sendable(value, "body"), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _sendable(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, Mapping):
+        return {
+            str(name): _sendable(item, f"{path}.{name}")
+            for name, item in value.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+            if item is not None
+        }
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SampleError(f"{path} is {value}, expected a finite number")
+    return value
+
+
+def forward_backward_body(
+    samples: Sequence[Sample], loss: Loss, *, forward_only: bool = False, return_outputs: bool = False
+) -> OperationBody:
+    """Build the body of forward-backward; inputs that the loss does not read are left out."""
+    read = loss.required_inputs() | loss.optional_inputs()
+    sent = [as_sent(sample, read) for sample in samples]
+    flags = {"forward_only": forward_only, "return_loss_fn_outputs": return_outputs}
+    opening = b'{"loss":%s,"samples":[' % dumps(loss.to_wire())
+    return OperationBody(
+        (opening, *_joined(sample.to_json() for sample in sent), b"]"),
+        {name: True for name, wanted in flags.items() if wanted},
+        lambda: (opening, *_joined(_head(sample).to_json() for sample in sent), b"]"),
+    )
+
+
+def custom_body(samples: Sequence[Sample], gradients: Sequence[object]) -> OperationBody:
+    """Build the body of custom-forward-backward.
+
+    Args:
+        samples: the batch; only ``target_tokens`` and ``weights`` or ``mask`` are sent.
+        gradients: for every sample d loss / d logprob, float32 (T_i,).
+
+    Raises:
+        AlignmentError: the gradients do not match the samples.
+        SampleError: a gradient is not finite.
+    """
+    arrays = gradient_arrays(samples, gradients)
+    sent = [as_sent(sample, CUSTOM_INPUTS) for sample in samples]
+
+    def members(parts: Iterable[Sample], grads: Iterable[FloatArray]) -> Pieces:
+        shown = _joined(_gradient_json(gradient) for gradient in grads)
+        return (b'{"gradients":[', *shown, b'],"samples":[', *_joined(part.to_json() for part in parts), b"]")
+
+    return OperationBody(
+        members(sent, arrays), head=lambda: members(map(_head, sent), (grad[:STAND_IN_LENGTH] for grad in arrays))
+    )
+
+
+def gradient_arrays(samples: Sequence[Sample], gradients: Sequence[object]) -> list[FloatArray]:
+    """Check gradients against their samples and give them as float32 (T_i,)."""
+    if len(samples) != len(gradients):
+        raise AlignmentError(
+            f"gradients holds {len(gradients)} arrays, expected one for each of {len(samples)} samples"
+        )
+    arrays: list[FloatArray] = []
+    for index, (sample, gradient) in enumerate(zip(samples, gradients, strict=True)):
+        array = floats_array(gradient, f"gradients[{index}]")
+        if len(array) != sample.length:
+            raise AlignmentError(
+                f"gradients[{index}] holds {len(array)} values, samples[{index}] has {sample.length} positions: "
+                "give d loss / d logprob for every position, 0 where nothing trains"
+            )
+        arrays.append(array)
+    return arrays
+
+
+def sample_body(
+    prompts: Sequence[ModelInput],
+    *,
+    num_samples: int,
+    sampling_params: Mapping[str, Any],
+    prompt_logprobs: bool = False,
+) -> OperationBody:
+    """Build the body of the service's ``sample`` operation, which draws completions."""
+    rest: dict[str, Any] = {"num_samples": num_samples, "sampling_params": sampling_params}
+    if prompt_logprobs:
+        rest["prompt_logprobs"] = True
+    closing = b"]," + dumps(rest).removeprefix(b"{").removesuffix(b"}")
+
+    def members(inputs: Iterable[ModelInput]) -> Pieces:
+        return (b'{"model_inputs":[', *_joined(_input_json(item) for item in inputs), closing)
+
+    return OperationBody(members(prompts), head=lambda: members(map(_head_input, prompts)))
+
+
+def small_body(members: Mapping[str, Any]) -> OperationBody:
+    """Build a body of a few settings, such as those of optim-step; members that are None are left out."""
+    return OperationBody((dumps(members).removesuffix(b"}"),))
+
+
+def as_sent(sample: Sample, read: frozenset[str]) -> Sample:
+    """Keep the inputs that are read; weights and mask go as float32."""
+    kept = {name: _as_float(name, tensor) for name, tensor in sample.loss_fn_inputs.items() if name in read}
+    unchanged = len(kept) == len(sample.loss_fn_inputs) and all(
+        tensor is sample.loss_fn_inputs[name] for name, tensor in kept.items()
+    )
+    return sample if unchanged else Sample(sample.model_input, kept, sample.routed_experts_key)
+
+
+def _as_float(name: str, tensor: TensorData) -> TensorData:
+    if name in {"weights", "mask"} and tensor.dtype != "float32":
+        return TensorData(tensor.data.astype(np.float32), "float32")
+    return tensor
+
+
+def _head(sample: Sample) -> Sample:
+    """Cut a sample to the length of a stand-in."""
+    inputs = {
+        name: TensorData(tensor.data[:STAND_IN_LENGTH], tensor.dtype) for name, tensor in sample.loss_fn_inputs.items()
+    }
+    return Sample(_head_input(sample.model_input), inputs, sample.routed_experts_key)
+
+
+def _head_input(model_input: ModelInput) -> ModelInput:
+    """Cut a model input to a stand-in's budget of tokens, which its chunks share; later chunks are dropped."""
+    budget, chunks = STAND_IN_LENGTH, list[EncodedText]()
+    for chunk in model_input.chunks:
+        if budget <= 0:
+            break
+        tokens = chunk.encoded_text.tokens[:budget]
+        chunks.append(EncodedText(tokens))
+        budget -= len(tokens)
+    return ModelInput(chunks)
+
+
+def _input_json(model_input: ModelInput) -> bytes:
+    chunks = [{"encoded_text": {"tokens": chunk.encoded_text.tokens}} for chunk in model_input.chunks]
+    return orjson.dumps({"chunks": chunks}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _gradient_json(gradient: FloatArray) -> bytes:
+    return orjson.dumps({"data": gradient, "dtype": GRADIENT_DTYPE}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _joined(parts: Iterable[bytes]) -> Pieces:
+    """Put a comma before every part but the first."""
+    return tuple(part if index == 0 else b"," + part for index, part in enumerate(parts))
