@@ -1,0 +1,84 @@
+"""Copies of a base model for a session: whole, or sharing its weights under a LoRA adapter."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from samplekit.wire.names import LORA_DEFAULTS
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """How a LoRA session is adapted; the defaults are the service's.
+
+    Attributes:
+        rank: of every adapter.
+        alpha: adapters are scaled by alpha / rank.
+        dropout: on an adapter's input while training, in [0, 1).
+        seed: draws the first weights.
+        train_unembed: whether the output head gets an adapter too.
+    """
+
+    rank: int = int(LORA_DEFAULTS["rank"])
+    alpha: int = int(LORA_DEFAULTS["alpha"])
+    dropout: float = float(LORA_DEFAULTS["dropout"])
+    seed: int = 0
+    train_unembed: bool = bool(LORA_DEFAULTS["train_unembed"])
+
+
+def copy_whole(base: torch.nn.Module) -> torch.nn.Module:
+    """Copy a model with weights of its own, all of them trainable; tied weights stay tied."""
+    return copy.deepcopy(base).requires_grad_(requires_grad=True)
+
+
+def copy_frozen_shared(model: torch.nn.Module) -> torch.nn.Module:
+    """Copy a model for reading: frozen weights are shared with it, trainable ones are copied and frozen."""
+    shared = {id(weight): weight for weight in model.parameters() if not weight.requires_grad}
+    return copy.deepcopy(model, dict(shared)).requires_grad_(requires_grad=False).eval()
+
+
+def copy_with_adapter(base: torch.nn.Module, settings: LoraSettings) -> torch.nn.Module:
+    """Hang a LoRA adapter on every linear layer of a copy that shares the base's weights.
+
+    Only the adapter is trainable; its second factor starts at 0, so the first answers are the base model's.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    model = copy_frozen_shared(base)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=linear_layers(model, with_head=settings.train_unembed),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # An adapter on a tied output head adapts the head alone, which is what train_unembed asks for.
+        warnings.filterwarnings("ignore", message="Model (with|has) `tie_word_embeddings=True`")
+        torch.manual_seed(settings.seed)
+        adapted = get_peft_model(model, config)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return cast("torch.nn.Module", adapted).eval()
+
+
+def linear_layers(model: torch.nn.Module, *, with_head: bool) -> list[str]:
+    """Name every linear layer of a model, its output head only where asked."""
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]  # pyright: ignore[reportCallIssue, reportUnknownVariableType]
+    kinds = ("Linear", "Conv1D")  # GPT-2 spells its linear layers Conv1D
+    return [
+        name
+        for name, layer in model.named_modules()
+        if type(layer).__name__ in kinds and (with_head or layer is not head)
+    ]
+
+
+def set_adapter_dropout(model: torch.nn.Module, *, active: bool) -> None:
+    """Switch the dropout of adapters on or off; the base model stays in evaluation mode."""
+    for name, layer in model.named_modules():
+        if "lora_dropout" in name:
+            layer.train(active)

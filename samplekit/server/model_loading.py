@@ -1,0 +1,102 @@
+"""Load the model that a service trains: the package's own, or any Hugging Face causal model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TINY = "samplekit/tiny"
+TINY_FOLDER = Path(__file__).resolve().parents[1] / "models" / "tiny"
+TINY_SEED = 20_240_607
+# Where a configuration does not say how much context its model has.
+FALLBACK_CONTEXT = 4096
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A base model, frozen: sessions copy it or hang adapters on it, and never change it.
+
+    Attributes:
+        name: as clients spell it.
+        module: the network, float32, in evaluation mode, no parameter wants a gradient.
+        tokenizer: None where the folder has none; then stop strings cannot be watched for.
+        vocab_size: ids from here on are refused.
+        context_length: tokens of prompt and completion together, and positions of a sample.
+        stop_ids: tokens that end a completion.
+    """
+
+    name: str
+    module: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    vocab_size: int
+    context_length: int
+    stop_ids: frozenset[int]
+
+
+def load_model(name: str = TINY) -> LoadedModel:
+    """Load a model once for the whole service.
+
+    Args:
+        name: ``samplekit/tiny``, whose weights are drawn from a fixed seed, or a Hugging Face path or id.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    started = time.perf_counter()
+    source = str(TINY_FOLDER) if name == TINY else name
+    if name == TINY:
+        config = AutoConfig.from_pretrained(source)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(TINY_SEED)
+            module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    else:
+        module = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    frozen = cast("PreTrainedModel", module.eval().requires_grad_(requires_grad=False))
+    tokenizer = _load_tokenizer(source)
+    text_config: Any = frozen.config.get_text_config()
+    logger.info("loaded %s in %.1f s: %d parameters", name, time.perf_counter() - started, frozen.num_parameters())
+    return LoadedModel(
+        name,
+        frozen,
+        tokenizer,
+        frozen.get_input_embeddings().weight.shape[0],  # type: ignore[union-attr]  # pyright: ignore[reportUnknownMemberType]
+        int(getattr(text_config, "max_position_embeddings", None) or FALLBACK_CONTEXT),
+        _stop_ids(source, text_config, tokenizer),
+    )
+
+
+def _load_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
+    from transformers import AutoTokenizer
+
+    try:
+        return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(source))
+    except (OSError, ValueError) as error:
+        logger.warning("no tokenizer in %s, so stop strings will be refused: %s", source, error)
+        return None
+
+
+def _stop_ids(source: str, config: Any, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:  # noqa: ANN401
+    """Collect what ends a completion: the generation config's ids, the model's and the tokenizer's eos."""
+    from transformers import GenerationConfig
+
+    try:
+        generation: Any = GenerationConfig.from_pretrained(source).eos_token_id
+    except OSError:
+        generation = None
+    found: set[int] = set()
+    for ids in (generation, getattr(config, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)):
+        if isinstance(ids, int):
+            found.add(ids)
+        elif isinstance(ids, Iterable):
+            found.update(int(item) for item in cast("Iterable[int]", ids))
+    return frozenset(found)

@@ -1,0 +1,196 @@
+"""The model of one session: the weights being trained, their gradients and optimizer, and the weights that generate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from samplekit.server.adapters import copy_frozen_shared, copy_whole, copy_with_adapter, set_adapter_dropout
+from samplekit.training.logprobs import batch_logprobs, plan_rows, targets_of
+from samplekit.wire.names import ADAM_DEFAULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from samplekit.sample import Sample
+    from samplekit.sample.arrays import FloatArray
+    from samplekit.server.adapters import LoraSettings
+    from samplekit.server.loss_rules import LossRule
+    from samplekit.server.model_loading import LoadedModel
+
+# Positions and logits that one forward pass may hold, padding included.
+BATCH_TOKENS = 8192
+BATCH_LOGITS = 2**27
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or its gradient is NaN or infinite; what had been accumulated before is untouched."""
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """One Adam step; all but the learning rate have the service's defaults.
+
+    Attributes:
+        learning_rate: step size.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        eps: added to the denominator.
+        weight_decay: decoupled, as in AdamW.
+        grad_clip_norm: gradients are scaled down to this global norm; 0 switches that off.
+    """
+
+    learning_rate: float
+    beta1: float = ADAM_DEFAULTS["beta1"]
+    beta2: float = ADAM_DEFAULTS["beta2"]
+    eps: float = ADAM_DEFAULTS["eps"]
+    weight_decay: float = ADAM_DEFAULTS["weight_decay"]
+    grad_clip_norm: float = ADAM_DEFAULTS["grad_clip_norm"]
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    """What a forward or forward-backward pass found.
+
+    Attributes:
+        loss: of the whole request.
+        logprobs: of the target tokens, float32 (T_i,) a sample.
+    """
+
+    loss: float
+    logprobs: list[FloatArray]
+
+
+class Policy:
+    """A session's model. Not safe for threads: the session's queue calls it, one operation at a time.
+
+    Attributes:
+        trained: the weights that `optim_step` changes.
+        served: the weights that generate: the trained ones as of the last `sync`.
+        step: optimizer steps done.
+        version: the step that `served` holds.
+    """
+
+    def __init__(self, base: LoadedModel, lora: LoraSettings | None = None) -> None:
+        """Copy the base model whole, or share its weights under an adapter where ``lora`` is given."""
+        self.trained = copy_whole(base.module) if lora is None else copy_with_adapter(base.module, lora)
+        self.served = copy_frozen_shared(self.trained)
+        self.step = 0
+        self.version = 0
+        self._lora = lora
+        self._num_passes = 0
+        self._batch_tokens = max(1, min(BATCH_TOKENS, BATCH_LOGITS // base.vocab_size))
+        self._weights = [weight for weight in self.trained.parameters() if weight.requires_grad]
+        served = dict(self.served.named_parameters())
+        self._pairs = [
+            (served[name], weight) for name, weight in self.trained.named_parameters() if weight.requires_grad
+        ]
+        self._adam = torch.optim.AdamW(self._weights, lr=0.0, foreach=False)
+
+    def run(self, samples: Sequence[Sample], rule: LossRule, *, backward: bool) -> TrainOutcome:
+        """Score a request and, where asked, add its gradients to those accumulated since the last step.
+
+        Args:
+            samples: the whole request; passes are made over groups of like length.
+            rule: the loss.
+            backward: whether gradients are wanted.
+
+        Raises:
+            NonFiniteLossError: the loss or a gradient is not finite; nothing was accumulated.
+        """
+        before = [weight.grad for weight in self._weights]
+        self._set_gradients([None] * len(before))
+        try:
+            with self._dropout(active=backward), torch.set_grad_enabled(backward):
+                outcome = self._run_groups(samples, rule, backward=backward)
+            self._merge_gradients(before)
+        except BaseException:
+            self._set_gradients(before)
+            raise
+        return outcome
+
+    def optim_step(self, settings: AdamSettings) -> int:
+        """Apply one step of Adam to the accumulated gradients, clear them, and give the number of steps done."""
+        for group in self._adam.param_groups:
+            group["lr"] = settings.learning_rate
+            group["betas"] = (settings.beta1, settings.beta2)
+            group["eps"] = settings.eps
+            group["weight_decay"] = settings.weight_decay
+        if settings.grad_clip_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip_norm, foreach=False)
+        self._adam.step()
+        self._set_gradients([None] * len(self._weights))
+        self.step += 1
+        return self.step
+
+    def sync(self) -> int:
+        """Let the generator use the trained weights from now on, and give their version."""
+        with torch.no_grad():
+            for target, source in self._pairs:
+                target.copy_(source)
+        self.version = self.step
+        return self.version
+
+    def _run_groups(self, samples: Sequence[Sample], rule: LossRule, *, backward: bool) -> TrainOutcome:
+        inputs = [sample.model_input.tokens for sample in samples]
+        targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
+        losses = np.zeros(len(samples))
+        logprobs: dict[int, FloatArray] = {}
+        for rows in plan_rows([len(tokens) for tokens in inputs], self._batch_tokens):
+            found = batch_logprobs(self.trained, [inputs[row] for row in rows], [targets[row] for row in rows])
+            values, gradients = rule([item.detach() for item in found], rows)
+            _refuse_non_finite(values, rows)
+            losses[rows] = values
+            if backward:
+                torch.autograd.backward(found, gradients)
+            logprobs.update((row, item.detach().float().cpu().numpy()) for row, item in zip(rows, found, strict=True))
+        return TrainOutcome(float(losses.sum()), [logprobs[index] for index in range(len(samples))])
+
+    def _merge_gradients(self, before: Sequence[torch.Tensor | None]) -> None:
+        fresh = [weight.grad for weight in self._weights if weight.grad is not None]
+        if fresh and not bool(torch.isfinite(torch.nn.utils.get_total_norm(fresh, foreach=False))):
+            raise NonFiniteLossError("the gradient is not finite: look for huge weights, gradients or learning rates")
+        for weight, old in zip(self._weights, before, strict=True):
+            if weight.grad is None:
+                weight.grad = old
+            elif old is not None:
+                weight.grad.add_(old)
+
+    def _set_gradients(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        for weight, gradient in zip(self._weights, gradients, strict=True):
+            weight.grad = gradient
+
+    def _dropout(self, *, active: bool) -> _SeededDropout:
+        self._num_passes += 1
+        return _SeededDropout(self.trained, self._lora if active else None, self._num_passes)
+
+
+class _SeededDropout:
+    """Adapter dropout for one pass, drawn from the session's seed and the pass's number: a replay repeats it."""
+
+    def __init__(self, model: torch.nn.Module, lora: LoraSettings | None, number: int) -> None:
+        self._model = model if lora is not None and lora.dropout > 0 else None
+        self._seed = hash((0 if lora is None else lora.seed, number)) % 2**63
+        self._state = torch.empty(0)
+
+    def __enter__(self) -> None:
+        if self._model is not None:
+            self._state = torch.random.get_rng_state()
+            torch.manual_seed(self._seed)
+            set_adapter_dropout(self._model, active=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._model is not None:
+            set_adapter_dropout(self._model, active=False)
+            torch.random.set_rng_state(self._state)
+
+
+def _refuse_non_finite(losses: Sequence[float], rows: Sequence[int]) -> None:
+    bad = [row for loss, row in zip(losses, rows, strict=True) if not math.isfinite(loss)]
+    if bad:
+        names = ", ".join(f"samples[{row}]" for row in sorted(bad))
+        raise NonFiniteLossError(f"the loss of {names} is not finite: a target has probability 0, or weights are huge")

@@ -1,0 +1,86 @@
+"""The distribution that completions are drawn from, and the draws themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from samplekit.wire.names import SAMPLING_DEFAULTS
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How completions are drawn.
+
+    Attributes:
+        seed: two calls with one seed, prompt and model state draw the same completions.
+        max_tokens: of one completion.
+        temperature: logits are divided by it; 0 takes the likeliest token.
+        top_p: keep the likeliest tokens that together reach this probability, in (0, 1].
+        top_k: keep this many of the likeliest tokens; -1 or 0 keeps all.
+        stop: strings that end a completion; what completed one stays in it.
+    """
+
+    seed: int
+    max_tokens: int = int(SAMPLING_DEFAULTS["max_tokens"])
+    temperature: float = SAMPLING_DEFAULTS["temperature"]
+    top_p: float = SAMPLING_DEFAULTS["top_p"]
+    top_k: int = int(SAMPLING_DEFAULTS["top_k"])
+    stop: tuple[str, ...] = ()
+
+
+def policy_logprobs(logits: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
+    """Give the logprobs of the policy that draws: after temperature, top_k and top_p, and normalised again.
+
+    At temperature 0 the policy is a single token, whose logprob of 0 would say nothing: the model's own distribution
+    (temperature 1, nothing cut) is given instead.
+
+    Args:
+        logits: float32 (R, V).
+        settings: temperature, top_k and top_p are read.
+
+    Returns:
+        float32 (R, V), -inf where a token cannot be drawn.
+    """
+    if settings.temperature == 0:
+        return torch.log_softmax(logits, -1)
+    logprobs = torch.log_softmax(logits / settings.temperature, -1)
+    if 0 < settings.top_k < logits.shape[-1]:
+        kept = logprobs.topk(settings.top_k, -1)
+        logprobs = torch.full_like(logprobs, -torch.inf).scatter(-1, kept.indices, kept.values)
+        logprobs = torch.log_softmax(logprobs, -1)
+    if settings.top_p < 1:
+        ordered, order = logprobs.sort(-1, descending=True)
+        probabilities = ordered.exp()
+        before = probabilities.cumsum(-1) - probabilities  # what the likelier ones reach already
+        ordered = ordered.masked_fill(before >= settings.top_p, -torch.inf)
+        logprobs = torch.log_softmax(torch.empty_like(logprobs).scatter(-1, order, ordered), -1)
+    return logprobs
+
+
+def draw(logprobs: torch.Tensor, uniforms: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
+    """Draw one token a row by inverting the distribution, so that a row's numbers decide whatever else is in the batch.
+
+    Args:
+        logprobs: float32 (R, V) of `policy_logprobs`.
+        uniforms: float64 (R,) in [0, 1).
+        settings: at temperature 0 the likeliest token is taken.
+
+    Returns:
+        int64 (R,).
+    """
+    best = logprobs.argmax(-1)
+    if settings.temperature == 0:
+        return best
+    reached = logprobs.double().exp().cumsum(-1)
+    wanted = (uniforms * reached[:, -1]).unsqueeze(-1)
+    found = torch.searchsorted(reached, wanted, right=True).squeeze(-1)
+    return torch.where(found < logprobs.shape[-1], found, best)  # rounding may push the last draw past the end
+
+
+def uniform_draws(settings: SamplingSettings, sample: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Give the random numbers of one completion, float64 (max_tokens,): they depend on seed and sample alone."""
+    key = (settings.seed % 2**64) * 2**64 + sample
+    return np.random.Generator(np.random.Philox(key=key)).random(settings.max_tokens)

@@ -1,0 +1,119 @@
+"""How likely a model finds the target of every position.
+
+Samples are padded on the right and never masked: under causal attention nothing that stands behind a position can
+reach it, so a padded batch gives the numbers of each sample alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from samplekit.errors import LossInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from samplekit.sample import Sample
+    from samplekit.sample.arrays import IntArray
+
+
+def target_logprobs(
+    model: torch.nn.Module, samples: Sequence[Sample], *, temperature: float = 1.0, batch_tokens: int = 8192
+) -> list[torch.Tensor]:
+    """Compute the logprob that the model gives to each target token.
+
+    Gradients flow where autograd is on; wrap the call in ``torch.no_grad()`` to score only.
+
+    Args:
+        model: a causal language model: called with ``input_ids`` (B, T), gives ``.logits`` (B, T, V).
+        samples: each with ``target_tokens``; lengths T_i may differ.
+        temperature: logits are divided by it; above 0.
+        batch_tokens: most positions, padding included, that one forward pass holds.
+
+    Returns:
+        One (T_i,) tensor a sample, in nats, in the order given; float64 where the logits are, else float32.
+
+    Raises:
+        LossInputError: a sample has no target_tokens.
+        ValueError: temperature is not above 0.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature is {temperature}, expected a number above 0")
+    inputs = [sample.model_input.tokens for sample in samples]
+    targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
+    found: dict[int, torch.Tensor] = {}
+    for rows in plan_rows([len(tokens) for tokens in inputs], batch_tokens):
+        batch = batch_logprobs(model, [inputs[row] for row in rows], [targets[row] for row in rows], temperature)
+        found.update(zip(rows, batch, strict=True))
+    return [found[index] for index in range(len(samples))]
+
+
+def targets_of(sample: Sample, label: str) -> IntArray:
+    """Give the target tokens of a sample, int64 (T,).
+
+    Raises:
+        LossInputError: it has none; the message starts with ``label``.
+    """
+    tensor = sample.loss_fn_inputs.get("target_tokens")
+    if tensor is None:
+        raise LossInputError(f"{label}.loss_fn_inputs holds no 'target_tokens': build it with samplekit.build_sample")
+    return tensor.data
+
+
+def plan_rows(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Group samples of like length, longest first, so that a padded group holds at most ``batch_tokens`` positions.
+
+    Args:
+        lengths: positions of every sample.
+        batch_tokens: the limit; a longer sample makes a group of its own.
+
+    Returns:
+        Indices into ``lengths``, each exactly once.
+    """
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= batch_tokens:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def batch_logprobs(
+    model: torch.nn.Module, inputs: Sequence[IntArray], targets: Sequence[IntArray], temperature: float = 1.0
+) -> list[torch.Tensor]:
+    """Compute the logprobs of one padded batch in a single forward pass.
+
+    Args:
+        model: as in `target_logprobs`.
+        inputs: tokens read, int64 (T_i,) each.
+        targets: tokens predicted, of the same lengths.
+        temperature: logits are divided by it.
+
+    Returns:
+        One (T_i,) tensor a row.
+    """
+    device = next(model.parameters()).device
+    logits = logits_of(model(input_ids=pad_right(inputs, device)))  # (B, T, V)
+    if temperature != 1.0:
+        logits = logits / temperature
+    chosen = logits.gather(-1, pad_right(targets, device).unsqueeze(-1)).squeeze(-1)  # (B, T)
+    logprobs = chosen - logits.logsumexp(-1)
+    return [logprobs[row, : len(tokens)] for row, tokens in enumerate(inputs)]
+
+
+def pad_right(rows: Sequence[IntArray], device: torch.device) -> torch.Tensor:
+    """Stack rows of token ids, the shorter ones filled up with id 0: int64 (B, longest)."""
+    filled = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+    for row, tokens in enumerate(rows):
+        filled[row, : len(tokens)] = tokens
+    return torch.from_numpy(filled).to(device)
+
+
+def logits_of(output: Any) -> torch.Tensor:  # noqa: ANN401 - a transformers output, or the logits themselves
+    """Give a model's logits (B, T, V) in float32, or float64 where the model computes in it."""
+    logits: torch.Tensor = getattr(output, "logits", output)
+    return logits if logits.dtype == torch.float64 else logits.float()
