@@ -80,7 +80,7 @@ class PrefixMismatchError(TemplateError):
         full_context: what stands around it in the full render, decoded.
     """
 
-    def __init__(  # noqa: PLR0913 - the fields of an error are its contract
+    def __init__(
         self,
         message: str,
         *,

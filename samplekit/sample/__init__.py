@@ -3,4 +3,14 @@
 from samplekit.sample.parts import Chunk, Dtype, EncodedText, ModelInput, TensorData
 from samplekit.sample.sample import KNOWN_DTYPES, Sample, describe, trusted_sample
 
-__all__ = ["KNOWN_DTYPES", "Chunk", "Dtype", "EncodedText", "ModelInput", "Sample", "TensorData", "describe", "trusted_sample"]
+__all__ = [
+    "KNOWN_DTYPES",
+    "Chunk",
+    "Dtype",
+    "EncodedText",
+    "ModelInput",
+    "Sample",
+    "TensorData",
+    "describe",
+    "trusted_sample",
+]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,6 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 INT64 = np.dtype(np.int64)
 FLOAT32 = np.dtype(np.float32)
 _ID_LIMIT = 2**63
-
-
-@runtime_checkable
-class _TorchLike(Protocol):
-    def detach(self) -> Any: ...  # noqa: ANN401 - another library's tensor
-    def cpu(self) -> Any: ...  # noqa: ANN401
 
 
 def ids_array(values: object, name: str) -> IntArray:
@@ -65,9 +59,7 @@ def floats_array(values: object, name: str, *, missing: float | None = None) -> 
     if isinstance(source, np.ndarray):
         result = _floats_from_numpy(source, name)
     else:
-        if missing is not None and None in source:
-            source = [missing if value is None else value for value in source]
-        result = _floats_from_list(source, name)
+        result = _floats_from_list(source, name, missing)
     if missing is None:
         refuse_non_finite(result, source, name)
     return freeze(result)
@@ -84,7 +76,7 @@ def refuse_non_finite(values: FloatArray, source: AnyArray | Sequence[Any], name
         return
     index = int(np.flatnonzero(~np.isfinite(values))[0])
     raise SampleError(
-        f"{name}[{index}] is {source[index]!s}, expected a finite float32 number: drop the row or repair the value"
+        f"{name} holds {source[index]!s} at index {index}, expected a finite float32 number: drop the row or repair it"
     )
 
 
@@ -96,12 +88,8 @@ def freeze(values: Any) -> Any:  # noqa: ANN401 - returns the array it was given
 
 def _plain(values: object, name: str) -> AnyArray | Sequence[Any]:
     """Reduce what a caller holds to a numpy array or a plain sequence with at least one value."""
-    if isinstance(values, _TorchLike):
-        values = _from_torch(values, name)
-    elif isinstance(values, str | bytes | bytearray | memoryview) or not hasattr(values, "__len__"):
-        raise SampleError(f"{name} is {_kind(values)}, expected a 1-D sequence of numbers (list, numpy or torch)")
-    elif not isinstance(values, list | tuple | range | np.ndarray):
-        values = np.asarray(values) if hasattr(values, "__array__") else _listed(values, name)
+    if not isinstance(values, list | tuple | range | np.ndarray):
+        values = _from_other(values, name)
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise AlignmentError(f"{name} has shape {values.shape}, expected one dimension: pass one sample at a time")
@@ -113,20 +101,29 @@ def _plain(values: object, name: str) -> AnyArray | Sequence[Any]:
     return sequence
 
 
-def _from_torch(tensor: _TorchLike, name: str) -> AnyArray:
+def _from_other(values: object, name: str) -> AnyArray | Sequence[Any]:
+    """Read a tensor, an array of another library or another sequence."""
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
+        return _from_torch(values, name)
+    if isinstance(values, str | bytes | bytearray | memoryview) or not hasattr(values, "__len__"):
+        raise SampleError(f"{name} is {_kind(values)}, expected a 1-D sequence of numbers (list, numpy or torch)")
+    if hasattr(values, "__array__"):
+        return np.asarray(values)
+    if isinstance(values, Sequence):
+        return list(values)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    raise SampleError(f"{name} is {_kind(values)}, which has no order: pass a list, numpy array or torch tensor")
+
+
+def _from_torch(tensor: Any, name: str) -> AnyArray:  # noqa: ANN401 - another library's tensor
     try:
         plain = tensor.detach().cpu()
         if "bfloat16" in str(getattr(plain, "dtype", "")):  # numpy has no bfloat16; every one is a float32
             plain = plain.float()
         return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
     except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
-        raise SampleError(f"{name} is a tensor that cannot be read ({error}): pass a dense tensor with values") from error
-
-
-def _listed(values: object, name: str) -> Sequence[Any]:
-    if isinstance(values, Sequence):
-        return list(values)  # type: ignore[return-value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise SampleError(f"{name} is {_kind(values)}, which has no order: pass a list, numpy array or torch tensor")
+        raise SampleError(
+            f"{name} is a tensor that cannot be read ({error}): pass a dense tensor with values"
+        ) from error
 
 
 def _ids_from_numpy(source: AnyArray, name: str) -> IntArray:
@@ -153,13 +150,12 @@ def _ids_from_list(source: Sequence[Any], name: str) -> IntArray:
 def _refuse_id(source: Sequence[Any], name: str, what: str) -> None:
     """Raise for the first value that is no token id."""
     for index, value in enumerate(source):
-        if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
-            raise AlignmentError(f"{name} holds sequences, expected one dimension: pass one sample at a time")
+        _refuse_nested(value, name)
         is_id = hasattr(value, "__index__") and not isinstance(value, bool | np.bool_)
         if not is_id or not -_ID_LIMIT <= int(value) < _ID_LIMIT:
             raise SampleError(
-                f"{name}[{index}] is {value!r}, expected a token id (a whole number of type int, 0 or more): "
-                f"{what} of other kinds are not converted"
+                f"{name} holds {value!r} at index {index}, expected a token id (an int of 0 or more): "
+                f"{what} of another kind are never converted to ids"
             )
 
 
@@ -171,7 +167,7 @@ def _refuse_negative(result: IntArray, source: AnyArray | Sequence[Any], name: s
         remedy = "keep the true id there and use weights 0 instead of an ignore label"
     elif isinstance(source, np.ndarray) and source.dtype.itemsize < INT64.itemsize:
         remedy = f"the ids wrapped in {source.dtype}, which is too small for them; store ids as int32 or int64"
-    raise SampleError(f"{name}[{index}] is {value} (index {index}), expected a token id of 0 or more: {remedy}")
+    raise SampleError(f"{name} holds {value} at index {index}, expected a token id of 0 or more: {remedy}")
 
 
 def _floats_from_numpy(source: AnyArray, name: str) -> FloatArray:
@@ -182,16 +178,22 @@ def _floats_from_numpy(source: AnyArray, name: str) -> FloatArray:
         return np.array(source, dtype=np.float32)
 
 
-def _floats_from_list(source: Sequence[Any], name: str) -> FloatArray:
+def _floats_from_list(source: Sequence[Any], name: str, missing: float | None) -> FloatArray:
     try:
         return np.frombuffer(array("f", source), dtype=np.float32)
     except (TypeError, OverflowError, RuntimeError, ValueError):
+        if missing is not None and any(value is None for value in source):
+            return _floats_from_list([missing if value is None else value for value in source], name, missing)
         for index, value in enumerate(source):
-            if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
-                raise AlignmentError(f"{name} holds sequences, expected one dimension: pass one sample at a time") from None
+            _refuse_nested(value, name)
             if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-                raise SampleError(f"{name}[{index}] is {value!r}, expected a finite number") from None
+                raise SampleError(f"{name} holds {value!r} at index {index}, expected a finite number") from None
         raise SampleError(f"{name} holds a number too large for float32") from None
+
+
+def _refuse_nested(value: object, name: str) -> None:
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
+        raise AlignmentError(f"{name} holds sequences, expected one dimension: pass one sample at a time")
 
 
 def _kind(values: object) -> str:

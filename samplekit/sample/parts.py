@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import (
-    BaseModel, ConfigDict, Field, GetPydanticSchema, WithJsonSchema, field_serializer, field_validator, model_validator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    WithJsonSchema,
+    field_serializer,
+    field_validator,
+    model_validator,
 )  # fmt: skip
 from pydantic_core import core_schema
-from typing_extensions import Self
 
 from samplekit.sample.arrays import INT64, AnyArray, IntArray, floats_array, freeze, ids_array
 from samplekit.sample.digits import shortest_floats

@@ -10,15 +10,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import orjson
 from pydantic import (
-    Field, SerializerFunctionWrapHandler, ValidationError, field_serializer, field_validator,
-    model_serializer, model_validator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
 )  # fmt: skip
-from typing_extensions import Self
 
 from samplekit.errors import LossInputError, SampleError
 from samplekit.sample.arrays import INT64, AnyArray, FloatArray, IntArray, freeze
@@ -136,7 +140,11 @@ class Sample(Frozen):
         )
         inputs = [
             b'%s:{"data":%s,"dtype":"%s"}'
-            % (orjson.dumps(name), targets_json if tensor is targets else array_json(tensor.data), tensor.dtype.encode())
+            % (
+                orjson.dumps(name),
+                targets_json if tensor is targets else array_json(tensor.data),
+                tensor.dtype.encode(),
+            )
             for name, tensor in self.loss_fn_inputs.items()
         ]
         key = b"" if not self.routed_experts_key else b',"routed_experts_key":' + orjson.dumps(self.routed_experts_key)
@@ -221,7 +229,7 @@ def describe(error: ValidationError) -> str:
     for part in first["loc"]:
         where += f"[{part!r}]" if isinstance(part, int) or where == "loss_fn_inputs" else f"{'.' * bool(where)}{part}"
     what = str(first["msg"]).removeprefix("Value error, ")
-    joint = "" if not where else "." if what.startswith(("data", "tokens")) else ": "
+    joint = " " if what.startswith(("data ", "tokens ")) else ": " if where else ""
     more = error.error_count() - 1
     return f"{where}{joint}{what}" + (f" (and {more} more faults)" if more else "")
 

@@ -1,0 +1,151 @@
+"""The one shift: full, unshifted arrays in, a sample whose arrays agree out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.sample import KNOWN_DTYPES, Sample, TensorData, trusted_sample
+from samplekit.sample.arrays import AnyArray, FloatArray, floats_array, freeze, ids_array, refuse_non_finite
+
+_LOGPROB_LIMIT = 0.001  # a log probability is 0 at most; a sampler's rounding may print a hair above it
+_KEYWORDS = ("advantages", "logprobs", "reference_logprobs")
+
+
+def build_sample(
+    tokens: object,
+    loss_mask: object,
+    *,
+    advantages: object = None,
+    logprobs: object = None,
+    reference_logprobs: object = None,
+    extra: Mapping[str, object] | None = None,
+    routed_experts_key: str | None = None,
+    max_length: int | None = None,
+    truncation: Literal["right", "left"] = "right",
+    info: Mapping[str, Any] | None = None,
+) -> Sample:
+    """Build a sample from full, unshifted arrays: value i of every array describes token i.
+
+    The only code that shifts: the last token is not read, and the first value of every other array is dropped, for no
+    position predicts token 0. Six tokens give five positions:
+
+        >>> sample = build_sample([10, 11, 12, 13, 14, 15], [0, 0, 0, 1, 1, 1])
+        >>> sample.model_input.tokens.tolist()
+        [10, 11, 12, 13, 14]
+        >>> sample.loss_fn_inputs["target_tokens"].data.tolist()
+        [11, 12, 13, 14, 15]
+        >>> sample.loss_fn_inputs["weights"].data.tolist()
+        [0.0, 0.0, 1.0, 1.0, 1.0]
+
+    Args:
+        tokens: token ids, shape (N,), N of 2 or more.
+        loss_mask: how much each token trains, shape (N,): bool, int or float. Token 0 never trains.
+        advantages: shape (N,), or one number, which is put where loss_mask is not 0.
+        logprobs: the sampler's log probability of each token in nats, shape (N,). Where loss_mask is 0, None, NaN and
+            infinities are written as 0.0.
+        reference_logprobs: the frozen policy's, as logprobs.
+        extra: more arrays by name, each of shape (N,): integers of 0 or more become int64, other numbers float32.
+        routed_experts_key: the service's key of the experts a rollout was routed through.
+        max_length: the most tokens of the full sequence to keep (N, not the N - 1 positions).
+        truncation: where a longer sequence is cut, in every array alike: ``"right"`` keeps its start, ``"left"`` its end.
+        info: where the sample came from; kept in files, never sent.
+
+    Returns:
+        A sample of N - 1 positions with ``target_tokens`` and ``weights``, and the other arrays that were given.
+
+    Raises:
+        AlignmentError: arrays disagree about their length, or are empty or not 1-D.
+        SampleError: a value cannot be used, or nothing would train; the message names the field and the index.
+    """
+    ids = ids_array(tokens, "tokens")
+    if len(ids) < 2:
+        raise AlignmentError("tokens holds 1 token, expected at least 2: a sample needs one to read and one to predict")
+    mask = _aligned(floats_array(loss_mask, "loss_mask"), len(ids), "loss_mask")
+    arrays: dict[str, AnyArray] = {"weights": mask}
+    if advantages is not None:
+        arrays["advantages"] = _aligned(_advantages(advantages, mask), len(ids), "advantages")
+    for name, values in (("logprobs", logprobs), ("reference_logprobs", reference_logprobs)):
+        if values is not None:
+            arrays[name] = _logprobs(values, mask, name)
+    for name, values in (extra or {}).items():
+        arrays[name] = _aligned(_extra(name, values), len(ids), name)
+    kept = _kept(len(ids), max_length, truncation)
+    shifted = {name: values[kept][1:] for name, values in arrays.items()}
+    _refuse_untrained(shifted["weights"], mask, max_length)
+    return trusted_sample(ids[kept], shifted, routed_experts_key, dict(info or {}))
+
+
+def _kept(length: int, max_length: int | None, truncation: str) -> slice:
+    """Say which tokens stay: the one slice that every array is cut by."""
+    if truncation not in ("right", "left"):
+        raise SampleError(f"truncation is {truncation!r}, expected 'right' or 'left'")
+    if max_length is None:
+        return slice(0, length)
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
+        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more")
+    return slice(0, max_length) if truncation == "right" else slice(max(0, length - max_length), length)
+
+
+def _aligned(values: AnyArray, length: int, name: str) -> Any:  # noqa: ANN401 - returns the array it was given
+    if len(values) == length:
+        return values
+    hint = "pass one value for every token"
+    if len(values) == length - 1:
+        hint = "it looks already shifted; pass the full-length array (value i describes token i), build_sample shifts it once"
+    raise AlignmentError(
+        f"{name} has length {len(values)}, tokens has length {length}, expected the same length: {hint}"
+    )
+
+
+def _advantages(advantages: object, mask: FloatArray) -> FloatArray:
+    if isinstance(advantages, int | float | np.number) and not isinstance(advantages, bool):
+        value = float(advantages)
+        if not math.isfinite(value) or abs(value) > np.finfo(np.float32).max:
+            raise SampleError(f"advantages is {advantages}, expected a finite number: check the group's rewards")
+        return freeze(np.where(mask != 0, np.float32(value), np.float32(0)))
+    return floats_array(advantages, "advantages")
+
+
+def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
+    """Repair what is missing where nothing trains; refuse it, and probabilities above 1, where something does."""
+    given = _aligned(floats_array(values, name, missing=math.nan), len(mask), name)
+    trained = mask != 0
+    trained[0] = False  # no position predicts token 0
+    repaired = np.where(trained | np.isfinite(given), given, np.float32(0))
+    refuse_non_finite(repaired, values if isinstance(values, list | tuple) else repaired, name)
+    highest = np.where(trained, repaired, np.float32(0)).max()
+    if highest > _LOGPROB_LIMIT:
+        index = int(np.flatnonzero(trained & (repaired > _LOGPROB_LIMIT))[0])
+        raise SampleError(
+            f"{name} holds {given[index]} at index {index}, expected a log probability of at most 0 at a trained position: "
+            "pass natural-log probabilities, not probabilities or negated ones"
+        )
+    return freeze(repaired)
+
+
+def _extra(name: str, values: object) -> AnyArray:
+    if name in KNOWN_DTYPES:
+        how = f"{name}=" if name in _KEYWORDS else "loss_mask" if name in ("weights", "mask") else "tokens"
+        raise SampleError(f"extra[{name!r}] is an input that build_sample makes itself: pass it through {how}")
+    if isinstance(values, TensorData):
+        return values.data
+    try:
+        return ids_array(values, name)
+    except SampleError:
+        return floats_array(values, name)
+
+
+def _refuse_untrained(weights: FloatArray, mask: FloatArray, max_length: int | None) -> None:
+    if weights.any():
+        return
+    found = "is 0 everywhere"
+    if mask.any():
+        found = "trains token 0 only, which no position predicts"
+        if mask[1:].any():
+            found = f"trains only tokens that max_length={max_length} cut away"
+    raise SampleError(f"loss_mask {found}, expected at least one trained token: drop the row or change the mask")
