@@ -1,0 +1,21 @@
+"""Chats and samples in and out of files: streamed, faults named path:line, whole files or none."""
+
+from samplekit.files.chats import TOKEN_ROW_KEYS, Row, read_chats, read_rows
+from samplekit.files.lines import write_whole
+from samplekit.files.lock import check_lock, lock_path, make_lock, read_lock
+from samplekit.files.samples import read_sample_rows, read_samples, write_samples
+
+__all__ = [
+    "TOKEN_ROW_KEYS",
+    "Row",
+    "check_lock",
+    "lock_path",
+    "make_lock",
+    "read_chats",
+    "read_lock",
+    "read_rows",
+    "read_sample_rows",
+    "read_samples",
+    "write_samples",
+    "write_whole",
+]
