@@ -241,7 +241,7 @@ def as_list(value: Any, name: str) -> list[Any]:  # noqa: ANN401 - any JSON
     """Give a JSON list."""
     if not isinstance(value, list):
         raise AnswerError(f"the answer's {name!r} is {type(value).__name__}, expected a list")
-    return cast("list[Any]", value)
+    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def as_id(answer: JsonObject, name: str) -> str:

@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import orjson
 
-from samplekit.sample.arrays import floats_array
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import EncodedText, ModelInput, Sample, TensorData
+from samplekit.sample.arrays import floats_array
 from samplekit.wire.names import GRADIENT_DTYPE, INLINE_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, STAND_IN_LENGTH
 
 if TYPE_CHECKING:
-    from samplekit.sample.arrays import FloatArray
     from samplekit.losses import Loss
+    from samplekit.sample.arrays import FloatArray
 
 # What a gradient step reads of a sample; the gradient itself says how each position counts.
 CUSTOM_INPUTS = frozenset({"target_tokens", "weights", "mask"})
@@ -91,11 +91,8 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
 
 def _sendable(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, Mapping):
-        return {
-            str(name): _sendable(item, f"{path}.{name}")
-            for name, item in value.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-            if item is not None
-        }
+        members = cast("Mapping[str, Any]", value)
+        return {name: _sendable(item, f"{path}.{name}") for name, item in members.items() if item is not None}
     if isinstance(value, float) and not math.isfinite(value):
         raise SampleError(f"{path} is {value}, expected a finite number")
     return value

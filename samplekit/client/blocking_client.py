@@ -1,0 +1,138 @@
+"""The blocking client of the service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+
+from samplekit.client import lifecycle
+from samplekit.client.drivers import BlockingDriver
+from samplekit.client.endpoint import Endpoint, http_options
+from samplekit.client.flows import Service
+from samplekit.client.plans import SessionPlan
+from samplekit.client.runtime import Runtime
+from samplekit.client.session import Session
+from samplekit.wire.names import SESSION_RETRIES
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from samplekit.wire.answers import CostEstimate, SupportedModel
+
+
+class Client:
+    """Talk to a Together-compatible training service.
+
+    Leaving its ``with`` block closes connections; a session stops when its own block is left.
+
+    Args:
+        base_url: where the service is; None reads TOGETHER_BASE_URL, then takes the public service. Plain http is for
+            this machine only.
+        api_key: None reads TOGETHER_API_KEY; a service on this machine needs none.
+        timeout: seconds one request may wait for an answer. Operations outlive it.
+        max_retries: tries after the first of each request, where repeating does no harm.
+        transport: an httpx transport to use instead of the network.
+
+    Raises:
+        ServiceError: no key is known, or the URL is not safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 300.0,
+        max_retries: int = SESSION_RETRIES,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._endpoint = Endpoint.resolve(base_url, api_key, timeout)
+        self._http = httpx.Client(transport=transport, **http_options(self._endpoint))
+        self._run_on(Runtime(), max_retries)
+
+    @classmethod
+    def with_runtime(
+        cls,
+        runtime: Runtime,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 300.0,
+        max_retries: int = SESSION_RETRIES,
+        transport: httpx.BaseTransport | None = None,
+    ) -> Self:
+        """Make a client on a clock, sleep and chance of one's own, as tests do."""
+        client = cls(base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries, transport=transport)
+        client._run_on(runtime, max_retries)
+        return client
+
+    def _run_on(self, runtime: Runtime, max_retries: int) -> None:
+        self._service = Service(runtime, max_retries)
+        self._driver = BlockingDriver(self._http, self._endpoint, runtime)
+
+    @property
+    def base_url(self) -> str:
+        """Where the service is."""
+        return self._endpoint.base_url
+
+    def supported_models(self) -> list[SupportedModel]:
+        """List the models the service trains, with their limits."""
+        return self._driver.run(lifecycle.get_models(self._service))
+
+    def estimate_cost(
+        self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
+    ) -> CostEstimate:
+        """Ask what a session's resources would cost, per hour; arguments as in `session`."""
+        plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
+        return self._driver.run(lifecycle.estimate_cost(self._service, plan))
+
+    def session(
+        self,
+        *,
+        base_model: str | None = None,
+        lora_rank: int | None = None,
+        lora_alpha: int | None = None,
+        lora_seed: int | None = None,
+        num_generators: int = 1,
+        name: str | None = None,
+        resume_from: str | None = None,
+    ) -> Session:
+        """Create resources and a training session on them, and wait until it runs.
+
+        Args:
+            base_model: what to train; None takes the only model there is, or that of the checkpoint.
+            lora_rank: None trains full weights.
+            lora_alpha: None means 64.
+            lora_seed: of the adapter's first weights.
+            num_generators: replicas that generate; 0 trains only.
+            name: shown in the service's lists.
+            resume_from: id of a checkpoint to go on from.
+
+        Raises:
+            ServiceError: it cannot be had; what was created is stopped again.
+        """
+        plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
+        opened = self._driver.run(lifecycle.open_session(self._service, plan))
+        return Session(opened, self._service, self._driver)
+
+    def attach(self, session_id: str) -> Session:
+        """Take up a session that runs already; leaving it does not stop it."""
+        opened = self._driver.run(lifecycle.attach_session(self._service, session_id))
+        return Session(opened, self._service, self._driver)
+
+    def close(self) -> None:
+        """Close the connections. Sessions and operations go on at the service."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.base_url}>"

@@ -1,0 +1,166 @@
+"""Where the service is and who asks: the base URL, the key, and what may be sent where."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from samplekit._version import __version__
+from samplekit.client.faults import without_secrets
+from samplekit.client.steps import Reply, Request
+from samplekit.errors import ConnectionFailedError, ServiceError
+from samplekit.wire import names
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+USER_AGENT = f"samplekit/{__version__}"
+_MAX_CONNECT_SECONDS = 30.0
+_MAX_CONNECTIONS = 256
+
+
+class ApiKey:
+    """A key that shows itself to nobody but the request that needs it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Give the key itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "ApiKey(***)"
+
+    def __reduce__(self) -> tuple[type[ApiKey], tuple[str]]:
+        raise TypeError("a key is not pickled: hand the other process TOGETHER_API_KEY")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A service's base URL and the key for it.
+
+    Attributes:
+        base_url: without a trailing slash.
+        timeout: seconds a request may wait for an answer.
+    """
+
+    base_url: str
+    timeout: float
+    key: ApiKey | None = field(default=None, repr=False)
+
+    @classmethod
+    def resolve(cls, base_url: str | None, api_key: str | None, timeout: float) -> Endpoint:
+        """Take what the caller gave, else the environment, else the public service.
+
+        Raises:
+            ServiceError: the URL is not https (loopback aside), or no key is known.
+        """
+        url = (base_url or os.environ.get(names.ENV_BASE_URL) or names.DEFAULT_BASE_URL).rstrip("/")
+        require_safe(url, "base_url")
+        key = (api_key or os.environ.get(names.ENV_API_KEY) or "").strip()
+        if not key and not is_loopback(url):
+            raise ServiceError(
+                f"no key for {url}: set {names.ENV_API_KEY} or pass api_key= (a service on this machine needs none)"
+            )
+        if not key.isascii() or not key.isprintable():
+            raise ServiceError("api_key holds characters no key has: copy it again, without quotes or line breaks")
+        return cls(url, timeout, ApiKey(key) if key else None)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the service runs on this machine."""
+        return is_loopback(self.base_url)
+
+    def require_open(self, *, closed: bool) -> None:
+        """Refuse to work for a client that was closed."""
+        if closed:
+            raise ConnectionFailedError(f"the client of {self.base_url} is closed: make a new one")
+
+    def build(self, request: Request) -> httpx.Request:
+        """Turn a flow's request into httpx's; the key goes to the base URL and nowhere else."""
+        headers = {"user-agent": USER_AGENT, "accept": "application/json", **request.headers}
+        to_service = request.url.startswith("/")
+        url = self.base_url + request.url if to_service else request.url
+        if not to_service:
+            require_safe(url, "the service's URL for payloads")
+        if to_service and request.authorized and self.key is not None:
+            headers[names.AUTHORIZATION] = f"Bearer {self.key.reveal()}"
+        if request.body is not None:
+            headers["content-type"] = "application/json"
+        if request.body is not None or request.method != "GET":
+            headers["content-length"] = str(sum(map(len, request.body or ())))
+        seconds = self.timeout if request.timeout is None else min(self.timeout, request.timeout)
+        timeout = httpx.Timeout(seconds, connect=min(seconds, _MAX_CONNECT_SECONDS))
+        return httpx.Request(
+            request.method,
+            url,
+            headers=headers,
+            stream=PieceStream(request.body or ()),
+            extensions={"timeout": timeout.as_dict()},
+        )
+
+    def reply(self, response: httpx.Response) -> Reply:
+        """Read an answer; a key that an error repeats is blotted out."""
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        reply = Reply(response.status_code, headers, response.content)
+        if self.key is None or reply.status < 400:
+            return reply
+        return replace(reply, body=reply.body.replace(self.key.reveal().encode(), b"***"))
+
+
+class PieceStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A request body in pieces that can be sent again."""
+
+    def __init__(self, pieces: tuple[bytes, ...]) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def http_options(endpoint: Endpoint) -> dict[str, Any]:
+    """Give httpx's settings: no redirects, many connections, and no proxy on the way to this machine."""
+    return {
+        "follow_redirects": False,
+        "trust_env": not endpoint.is_local,
+        "limits": httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS),
+    }
+
+
+def require_safe(url: str, what: str) -> None:
+    """Refuse a URL over which a key or data could leak.
+
+    Raises:
+        ServiceError: it is not https (loopback aside), or carries a user or password.
+    """
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ServiceError(f"{what} is no URL: give one like {names.DEFAULT_BASE_URL}") from error
+    if parsed.userinfo:
+        raise ServiceError(f"{what} {without_secrets(url)} carries a user or password: pass the key as api_key=")
+    if parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(url)):
+        return
+    raise ServiceError(f"{what} {without_secrets(url)} is not https: only a service on this machine may be plain http")
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL names this machine."""
+    host = httpx.URL(url).host
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

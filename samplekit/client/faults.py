@@ -1,0 +1,117 @@
+"""What went wrong with a call, as an error that says where, what and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from samplekit.client.steps import Failure, Outcome, Reply, Request
+from samplekit.errors import ConnectionFailedError, OperationFailedError, ServiceError, StatusError
+from samplekit.wire import names
+from samplekit.wire.answers import AnswerError, OperationAnswer, as_object, read_json
+from samplekit.wire.names import OperationErrorCode
+
+_QUOTED = 500  # characters of the service's own words that a message repeats
+
+_REMEDIES = {
+    400: "repair the request; repeating it gives the same answer",
+    401: f"set {names.ENV_API_KEY}, or pass api_key=, to a key of this service",
+    402: "the account cannot pay for this: look at its balance and limits",
+    403: "this key may not do that: ask the owner of the project for access, or use another key",
+    404: "check the id and the base_url: the service knows no such thing",
+    408: "the service ran out of time: try again",
+    409: "it conflicts with what the service is doing or has done: look at the session before trying again",
+    413: "the body is too large: send fewer or shorter samples at a time",
+    422: "repair the request; repeating it gives the same answer",
+    429: "too many requests, or no capacity or quota left: wait and try again, or ask the service for a higher limit",
+}
+
+_CODE_REMEDIES = {
+    OperationErrorCode.RESOURCE_EXHAUSTED: "send fewer or shorter samples at a time",
+    OperationErrorCode.TIMEOUT: "send less at a time, or try again",
+    OperationErrorCode.INTERNAL_ERROR: "the service is at fault: try again, and report the operation's id",
+    OperationErrorCode.SESSION_NOT_ACTIVE: "the session has ended: open a new one",
+    OperationErrorCode.INVALID_INPUT: "repair what it names; samplekit.check finds most faults before sending",
+    OperationErrorCode.NON_FINITE_LOSS: "look for extreme logprobs or advantages, or lower the learning rate",
+}
+
+
+def call_error(request: Request, outcome: Outcome, *, tries: int) -> ServiceError:
+    """Make the error for a call that will not be tried again."""
+    times = f" after {tries} tries" if tries > 1 else ""
+    if isinstance(outcome, Failure):
+        return _connection_error(request, outcome, times)
+    return _status_error(request, outcome, times)
+
+
+def _connection_error(request: Request, outcome: Failure, times: str) -> ConnectionFailedError:
+    where = f"{request.method} {without_secrets(request.url)}"
+    if outcome.sent and not request.repeatable:
+        return ConnectionFailedError(
+            f"outcome unknown: could not {request.call}: {where} was sent but {outcome.reason}, so it may have "
+            f"happened and is not sent again; {request.lookup or 'look it up at the service before repeating it'}"
+        )
+    key = request.headers.get(names.IDEMPOTENCY_KEY)
+    kept = f" (its idempotency key was {key}: the service may have accepted it)" if key and outcome.sent else ""
+    return ConnectionFailedError(
+        f"could not {request.call}{times}: {where}: {outcome.reason}{kept}; "
+        "check that the service runs and can be reached"
+    )
+
+
+def _status_error(request: Request, reply: Reply, times: str) -> StatusError:
+    body = error_body(reply.body)
+    remedy = _REMEDIES.get(reply.status)
+    if remedy is None and reply.status < 400:
+        remedy = "a redirect is never followed, for it could carry the key elsewhere: check the base_url"
+    if reply.status >= 500 or reply.status == 408:
+        remedy = "the service is at fault: try again later"
+        if not request.repeatable:
+            remedy = f"outcome unknown: it may have happened; {request.lookup or 'look it up before repeating it'}"
+    request_id = reply.headers.get(names.REQUEST_ID)
+    named = f" (request {request_id})" if request_id else ""
+    said = service_words(body)
+    return StatusError(
+        f"could not {request.call}{times}: {request.method} {without_secrets(request.url)} answered "
+        f"{reply.status}{named}{': ' + said if said else ''}; {remedy or 'repair the request'}",
+        status=reply.status,
+        request_id=request_id,
+        body=body,
+    )
+
+
+def error_body(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Read the body of an error: whatever JSON it is, else its text."""
+    try:
+        return read_json(body)
+    except AnswerError:
+        return body.decode("utf-8", "replace")
+
+
+def service_words(body: Any) -> str:  # noqa: ANN401 - any JSON
+    """Find what the service says in the body of an error, cut to a readable length."""
+    found = body
+    for name in ("error", "message", "detail"):
+        found = as_object(found).get(name, found)
+    text = " ".join((found if isinstance(found, str) else repr(found) if found else "").split())
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
+
+
+def operation_failed(answer: OperationAnswer, kind: str) -> OperationFailedError:
+    """Make the error for an operation that the service reports as failed."""
+    code = answer.code or OperationErrorCode.UNSPECIFIED.value
+    remedy = next((text for known, text in _CODE_REMEDIES.items() if known == code), "see the service's message")
+    short = code.removeprefix("TRAINING_OPERATION_ERROR_CODE_")
+    return OperationFailedError(
+        f"{kind} operation {answer.id} failed with {short}: {answer.message or 'no reason given'}; {remedy}",
+        operation_id=answer.id,
+        kind=kind,
+        code=code,
+    )
+
+
+def without_secrets(url: str) -> str:
+    """Give a URL without what may be secret: user, password, query (signatures live there), fragment."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else parts.path

@@ -1,0 +1,154 @@
+"""The protocol: what is asked of the service in which order, as generators without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode
+
+from samplekit.client.exchange import call, poll
+from samplekit.client.steps import Flow, Request, Work
+from samplekit.wire import names
+from samplekit.wire.answers import (
+    JsonObject,
+    OperationAnswer,
+    as_id,
+    read_object,
+    read_operation,
+)
+
+if TYPE_CHECKING:
+    from samplekit.client.runtime import Runtime
+    from samplekit.wire.names import Route
+    from samplekit.wire.requests import OperationBody
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What every flow needs: clock and chance, and how often to try again."""
+
+    runtime: Runtime
+    retries: int = names.SESSION_RETRIES
+
+    def call(self, request: Request, read: Callable[[bytes], T], *, retries: int | None = None) -> Flow[T]:
+        """Send a request until it is answered, as the retry rules allow."""
+        return call(request, read, self.runtime, retries=self.retries if retries is None else retries)
+
+
+def request_for(
+    route: Route,
+    what: str,
+    *,
+    body: tuple[bytes, ...] | None = None,
+    query: Mapping[str, str] | None = None,
+    key: str | None = None,
+    lookup: str = "",
+    **ids: str,
+) -> Request:
+    """Make the request of one row of the protocol.
+
+    Args:
+        route: the row.
+        what: what the call does, for errors.
+        body: JSON in pieces.
+        query: parameters of the URL.
+        key: the idempotency key, of a keyed row.
+        lookup: how to find out what became of it when no answer came.
+        ids: the ids in the path.
+    """
+    path = route.path(**ids) + (f"?{urlencode(query)}" if query else "")
+    headers = {} if key is None else {names.IDEMPOTENCY_KEY: key}
+    return Request(what, route.method, path, body, headers, route.repeatable, lookup=lookup)
+
+
+def submit(
+    service: Service, session_id: str, kind: str, build: Callable[[], OperationBody] | None, key: str
+) -> Flow[OperationAnswer]:
+    """Submit an operation: build its body once, upload it if it is large, and send it under one key.
+
+    Args:
+        service: clock, chance, retries.
+        session_id: the session.
+        kind: the operation's kind.
+        build: checks and serialises; None for a kind without a body.
+        key: the idempotency key of this logical call, the same however often it is sent.
+    """
+    pieces: tuple[bytes, ...] | None = None
+    if build is not None:
+        body: OperationBody = yield Work(build)
+        pieces = body.inline()
+        if body.needs_upload:
+            pieces = body.stand_in((yield from upload(service, session_id, body.payload())))
+    what = f"submit {kind} to session {session_id}"
+    request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
+    return (yield from service.call(request, read_operation))
+
+
+def wait(
+    service: Service, session_id: str, kind: str, operation_id: str, *, since: float, deadline: float | None
+) -> Flow[OperationAnswer | None]:
+    """Poll an operation until it is finished; None when the deadline comes first.
+
+    Args:
+        service: clock, chance, retries.
+        session_id: the session.
+        kind: the operation's kind.
+        operation_id: its id.
+        since: when it was submitted, on the runtime's clock.
+        deadline: when to give up; None for never.
+    """
+    request = operation_request(session_id, kind, operation_id)
+    return (
+        yield from poll(
+            request,
+            read_operation,
+            lambda answer: answer.finished,
+            service.runtime,
+            since=since,
+            deadline=deadline,
+            retries=service.retries,
+        )
+    )
+
+
+def operation_request(session_id: str, kind: str, operation_id: str) -> Request:
+    """Make the request that asks for an operation."""
+    what = f"get {kind} operation {operation_id}"
+    return request_for(names.GET_OPERATION, what, session_id=session_id, kind=kind, operation_id=operation_id)
+
+
+def upload(service: Service, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:
+    """Put a payload where the service will fetch it; give its id."""
+    ask = request_for(names.UPLOAD_URL, "ask where to upload a payload", session_id=session_id)
+    payload_id, url = yield from service.call(ask, _read_upload, retries=names.PAYLOAD_RETRIES)
+    put = Request(f"upload payload {payload_id}", "PUT", url, payload, repeatable=True, authorized=False)
+    yield from service.call(put, lambda _: None, retries=names.PAYLOAD_RETRIES)
+    return payload_id
+
+
+def download(service: Service, session_id: str, payload_id: str) -> Flow[JsonObject]:
+    """Fetch the members of a result that were too large to be inline."""
+    what = f"ask where to download payload {payload_id}"
+    ask = request_for(names.DOWNLOAD_URL, what, session_id=session_id, payload_id=payload_id)
+    url = yield from service.call(
+        ask, lambda body: as_id(read_object(body), "download_url"), retries=names.PAYLOAD_RETRIES
+    )
+    get = Request(f"download payload {payload_id}", "GET", url, repeatable=True, authorized=False)
+    return (yield from service.call(get, read_object, retries=names.PAYLOAD_RETRIES))
+
+
+def _read_upload(body: bytes) -> tuple[str, str]:
+    answer = read_object(body)
+    return as_id(answer, "payload_id"), as_id(answer, "upload_url")
+
+
+def with_payload(service: Service, session_id: str, output: JsonObject) -> Flow[JsonObject]:
+    """Complete an output: members in its payload win over those inline."""
+    payload_id = output.get("payload_id")
+    if not payload_id:
+        return output
+    fetched = yield from download(service, session_id, str(payload_id))
+    return {**{name: value for name, value in output.items() if name != "payload_id"}, **fetched}

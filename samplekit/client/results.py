@@ -1,0 +1,131 @@
+"""What operations give: outputs of the service read into results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.losses import CrossEntropy, Loss
+from samplekit.rollouts import Completion, Group
+from samplekit.wire.answers import (
+    AnswerError,
+    JsonObject,
+    as_float,
+    as_floats,
+    as_int,
+    as_list,
+    as_object,
+    read_logprobs,
+    read_metrics,
+)
+
+if TYPE_CHECKING:
+    from samplekit.sample import ModelInput
+    from samplekit.sample.arrays import FloatArray
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a forward_backward (or forward) gives.
+
+    Attributes:
+        loss: as the service reports it; cross-entropy's is a sum over trained tokens.
+        metrics: the service's named numbers.
+        logprobs: where asked for, one float32 (T_i,) a sample: nats of the target tokens under the current policy;
+            positions that do not train read 0, not their true value.
+        num_trained: positions that train, over the batch; None for an operation of another process.
+        loss_type: the loss by name, or None where unknown.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    logprobs: list[FloatArray] | None
+    num_trained: int | None
+    loss_type: str | None = None
+
+    @property
+    def mean_loss(self) -> float:
+        """The loss per trained token: loss / num_trained.
+
+        Raises:
+            SampleError: the loss is not cross-entropy, whose reported loss is a plain sum, or nothing trained.
+        """
+        if self.loss_type not in {None, CrossEntropy.__name__}:
+            raise SampleError(
+                f"mean_loss divides a sum, and {self.loss_type}'s reduction is not documented: read .loss"
+            )
+        if not self.num_trained:
+            raise SampleError(f"mean_loss needs trained tokens, num_trained is {self.num_trained}: read .loss")
+        return self.loss / self.num_trained
+
+
+def read_training(
+    output: JsonObject, lengths: Sequence[int] | None, num_trained: int | None, loss: Loss | None
+) -> TrainResult:
+    """Read the output of forward-backward.
+
+    Args:
+        output: the service's output, payload merged.
+        lengths: positions of every sample sent, where known: logprobs must match them.
+        num_trained: trained positions of the batch, where known.
+        loss: the loss that was sent, where known.
+    """
+    logprobs = read_logprobs(output)
+    if logprobs is not None and lengths is not None and [len(item) for item in logprobs] != list(lengths):
+        raise AnswerError(f"the answer's logprobs have other lengths than the {len(lengths)} samples sent")
+    name = type(loss).__name__ if loss is not None else None
+    return TrainResult(as_float(output.get("loss"), "loss"), read_metrics(output), logprobs, num_trained, name)
+
+
+def read_nothing(output: JsonObject) -> None:
+    """Read an output that holds nothing."""
+    del output
+
+
+def read_step(output: JsonObject) -> int:
+    """Read how many optimizer steps the session has done."""
+    return as_int(output.get("step"), "step")
+
+
+def read_version(output: JsonObject) -> int:
+    """Read which version of the weights the generators have."""
+    return as_int(output.get("weights_version"), "weights_version")
+
+
+def read_groups(output: JsonObject, prompts: Sequence[ModelInput], operation_id: str) -> list[Group]:
+    """Read generated completions, one group a prompt, in the order of the prompts.
+
+    Raises:
+        SampleError: a completion cannot be one; the message names it.
+    """
+    results = as_list(output.get("results"), "results")
+    if len(results) != len(prompts):
+        raise AnswerError(f"the answer holds {len(results)} results, expected one for each of {len(prompts)} prompts")
+    return [
+        _group(as_object(item), prompt, f"results[{index}]", f"{operation_id}/{index}")
+        for index, (item, prompt) in enumerate(zip(results, prompts, strict=True))
+    ]
+
+
+def _group(result: JsonObject, prompt: ModelInput, where: str, group_id: str) -> Group:
+    sequences = as_list(result.get("sequences"), f"{where}.sequences")
+    completions = [_completion(as_object(item), f"{where}.sequences[{n}]") for n, item in enumerate(sequences)]
+    found: Any = result.get("prompt_logprobs")
+    logprobs = None if found is None else as_floats(found, f"{where}.prompt_logprobs")
+    return Group(prompt.tokens, completions, id=group_id, prompt_logprobs=logprobs)
+
+
+def _completion(sequence: JsonObject, where: str) -> Completion:
+    stop_reason, experts = sequence.get("stop_reason"), sequence.get("routed_experts_key")
+    try:
+        return Completion(
+            as_list(sequence.get("tokens"), "tokens"),
+            sequence.get("logprobs"),
+            stop_reason=None if stop_reason is None else str(stop_reason),
+            routed_experts_key=None if experts is None else str(experts),
+        )
+    except SampleError as error:
+        kind = AlignmentError if isinstance(error, AlignmentError) else SampleError
+        raise kind(f"{where}: {error}") from error

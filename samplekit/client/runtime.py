@@ -1,0 +1,39 @@
+"""What the protocol takes from the world besides the network: time, sleep, chance, new keys."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+def new_key() -> str:
+    """Make an idempotency key that no other call will ever have."""
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Clock, sleep and chance, handed in so that tests decide them.
+
+    Attributes:
+        clock: seconds that only grow; deadlines are read from it.
+        wall_clock: seconds since 1970, for dates in headers.
+        sleep: waits so many seconds, blocking.
+        async_sleep: the same, awaited.
+        random: uniform in [0, 1), for jitter.
+        new_key: makes idempotency keys.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    async_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    random: Callable[[], float] = random.random
+    new_key: Callable[[], str] = new_key

@@ -1,0 +1,191 @@
+"""A training session, blocking: each call submits one operation and gives its handle at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from samplekit.client import calls
+from samplekit.client.operations import Operation
+from samplekit.client.registry import warn_of_failures
+from samplekit.client.sampling import Sampling, model_inputs
+from samplekit.client.state import Samples, SessionState
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from samplekit.client.calls import Submission
+    from samplekit.client.drivers import BlockingDriver
+    from samplekit.client.flows import Service
+    from samplekit.client.plans import OpenSession
+    from samplekit.client.results import TrainResult
+    from samplekit.losses import Loss
+    from samplekit.rollouts import Group
+
+T = TypeVar("T")
+
+
+class Session(SessionState):
+    """A training session; leaving its ``with`` block stops what was created for it.
+
+    Operations run in the order they were submitted, so a step may be submitted before the gradient it applies is
+    computed. Samples are checked before they are sent; `allow` names findings to accept.
+    """
+
+    def __init__(self, opened: OpenSession, service: Service, driver: BlockingDriver) -> None:
+        super().__init__(opened, service)
+        self._driver = driver
+
+    def forward(self, samples: Samples, loss: Loss) -> Operation[TrainResult]:
+        """Score samples without a gradient; the result holds logprobs.
+
+        Args:
+            samples: Samples, or mappings in the service's spelling.
+            loss: which loss to report; positions it leaves out read logprob 0.
+
+        Raises:
+            SampleError: a sample is at fault; nothing is sent.
+        """
+        return self._submit(calls.train(samples, loss, self._checks(), forward_only=True, outputs=True))
+
+    def forward_backward(
+        self, samples: Samples, loss: Loss, *, return_logprobs: bool = False
+    ) -> Operation[TrainResult]:
+        """Compute a loss over samples and add its gradient to what is accumulated.
+
+        Args:
+            samples: Samples, or mappings in the service's spelling; inputs the loss does not read are left out.
+            loss: such as ``CrossEntropy()``.
+            return_logprobs: whether the result holds logprobs; they make large answers.
+
+        Raises:
+            SampleError: a sample is at fault; nothing is sent.
+        """
+        checks = self._checks()
+        return self._submit(calls.train(samples, loss, checks, forward_only=False, outputs=return_logprobs))
+
+    def custom_forward_backward(self, samples: Samples, gradients: Iterable[object]) -> Operation[None]:
+        """Add a gradient that was computed here.
+
+        Args:
+            samples: as in forward_backward.
+            gradients: for each sample d loss / d logprob of its target tokens, float32 (T_i,); used as it is.
+
+        Raises:
+            AlignmentError: the gradients do not match the samples.
+            SampleError: a sample is at fault, or a gradient is not finite; nothing is sent.
+        """
+        return self._submit(calls.custom(samples, gradients, self._checks()))
+
+    def optim_step(
+        self,
+        *,
+        learning_rate: float | None = None,
+        beta1: float | None = None,
+        beta2: float | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+        grad_clip_norm: float | None = None,
+        muon: Mapping[str, Any] | None = None,
+    ) -> Operation[int]:
+        """Apply the accumulated gradient; the result is the number of steps done.
+
+        Args:
+            learning_rate: of Adam; the service documents no default.
+            beta1: None means 0.9.
+            beta2: None means 0.95.
+            eps: None means 1e-8.
+            weight_decay: None means 0.
+            grad_clip_norm: None means 1.0; 0 does not clip.
+            muon: settings of Muon, with Adam's under ``"adam"``, on resources made for it.
+
+        Raises:
+            SampleError: a setting is out of range.
+        """
+        adam = {
+            "learning_rate": learning_rate,
+            "beta1": beta1,
+            "beta2": beta2,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "grad_clip_norm": grad_clip_norm,
+        }
+        return self._submit(calls.optim_step(adam, muon))
+
+    def generate(
+        self,
+        prompts: Sequence[Any],
+        *,
+        num_samples: int = 1,
+        max_tokens: int | None = None,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        stop: Sequence[str] | str = (),
+        seed: int | None = None,
+        prompt_logprobs: bool = False,
+    ) -> Operation[list[Group]]:
+        """Draw completions with their logprobs; the result is one Group a prompt, in their order.
+
+        Args:
+            prompts: each a sequence of token ids, or a ModelInput.
+            num_samples: completions a prompt (G).
+            max_tokens: of a completion; None means 512.
+            temperature: 0 takes the likeliest token; anything but 1 bends importance ratios and warns.
+            top_p: below 1 likewise.
+            top_k: above 0 likewise.
+            stop: strings at which a completion ends, such as ``ChatTemplate.stop_strings``.
+            seed: of the draws.
+            prompt_logprobs: whether groups hold the prompt's logprobs.
+
+        Raises:
+            SampleError: a setting is out of range, or a prompt is empty or no token ids; nothing is sent.
+        """
+        settings = (num_samples, max_tokens, temperature, top_p, top_k, stop, seed, prompt_logprobs)
+        sampling = Sampling(*settings)
+        sampling.warn_if_bent(stacklevel=2)
+        return self._submit(calls.generate(model_inputs(prompts), sampling))
+
+    def weights_sync(self, kind: str = "synchronous") -> Operation[int]:
+        """Give the trained weights to the generators; the result is their version.
+
+        Args:
+            kind: ``"synchronous"``, ``"background_publish"`` or ``"pipeline"``.
+        """
+        return self._submit(calls.weights_sync(kind))
+
+    def operation(self, id: str, kind: str, *, prompts: Sequence[Any] | None = None) -> Operation[Any]:  # noqa: A002
+        """Pick up an operation that was submitted earlier, perhaps by another process.
+
+        Args:
+            id: its ``.id``.
+            kind: its ``.kind``.
+            prompts: of kind ``"sample"``, what it was submitted with.
+        """
+        return Operation(self._pick_up(id, kind, prompts), self._driver)
+
+    def stop(self) -> None:
+        """Stop the session, and the resources if they were created for it; wait until nothing more is paid."""
+        self._left = True
+        self._driver.run(self._stop_flow())
+
+    def detach(self) -> None:
+        """Leave the session running: leaving the ``with`` block will not stop it. It costs until stopped."""
+        self._left = True
+
+    def _submit(self, submission: Submission[T]) -> Operation[T]:
+        return Operation(self._driver.run(self._submit_flow(submission)), self._driver)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        del kind, traceback
+        if self._left:
+            return
+        self._left = True
+        failures = self._driver.run(self._leave_flow(look=error is None or isinstance(error, Exception)))
+        warn_of_failures(self.id, failures)

@@ -1,0 +1,125 @@
+"""What a blocking and an async session share: identity, checks, and the flows of submitting and leaving."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from samplekit.client import calls, flows
+from samplekit.client.batches import Batch, make_batches
+from samplekit.client.calls import Checks, Submission
+from samplekit.client.lifecycle import stop_resources, stop_session
+from samplekit.client.operations import Handle
+from samplekit.client.plans import OpenSession
+from samplekit.client.registry import Uncollected
+from samplekit.client.sampling import model_inputs
+from samplekit.errors import ServiceError
+from samplekit.sample import Sample
+from samplekit.wire.answers import OperationAnswer
+
+if TYPE_CHECKING:
+    from samplekit.client.flows import Service
+    from samplekit.client.steps import Flow
+    from samplekit.wire.answers import Limits
+
+T = TypeVar("T")
+Samples: TypeAlias = Iterable[Sample | Mapping[str, Any]]
+
+
+class SessionState:
+    """What a blocking and an async session share.
+
+    Attributes:
+        allow: codes of findings that samples may have and still be sent, see `samplekit.check`.
+    """
+
+    def __init__(self, opened: OpenSession, service: Service) -> None:
+        self._opened, self._service = opened, service
+        self._uncollected = Uncollected()
+        self._left = False
+        self.allow: Collection[str] = ()
+
+    @property
+    def id(self) -> str:
+        """The service's id, for ``client.attach``."""
+        return self._opened.id
+
+    @property
+    def base_model(self) -> str:
+        """The model it trains."""
+        return self._opened.base_model
+
+    @property
+    def limits(self) -> Limits | None:
+        """How many and how long samples may be; None where the service does not say."""
+        return self._opened.limits
+
+    def batches(
+        self,
+        samples: Sequence[Sample],
+        *,
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        epochs: int = 1,
+        seed: int = 0,
+    ) -> Iterator[Batch]:
+        """Give samples in batches that the model takes, shuffled anew in every epoch.
+
+        Args:
+            samples: what to train on.
+            batch_size: samples in a batch at most; None means 32, or the model's max_batch_size where that is less.
+            max_tokens: positions in a batch at most; None for no limit.
+            epochs: passes over the data.
+            seed: of the order; equal seeds give equal batches.
+
+        Returns:
+            An iterator of lists of Samples, each with ``.num_trained``.
+
+        Raises:
+            SampleError: a sample is longer than the model takes, or a setting is out of range.
+        """
+        return make_batches(
+            samples, self.limits, batch_size=batch_size, max_tokens=max_tokens, epochs=epochs, seed=seed
+        )
+
+    def _checks(self) -> Checks:
+        return Checks(self.limits, self.allow)
+
+    def _require_open(self) -> None:
+        if self._left:
+            raise ServiceError(f"session {self.id} was left: open a new one, or attach to it if it still runs")
+
+    def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
+        self._require_open()
+        key = self._service.runtime.new_key()
+        answer = yield from flows.submit(self._service, self.id, submission.kind, submission.build, key)
+        handle = Handle(self._service, self.id, submission.kind, key, answer, submission.read)
+        self._uncollected.add(handle)
+        return handle
+
+    def _pick_up(self, operation_id: str, kind: str, prompts: Sequence[Any] | None) -> Handle[Any]:
+        inputs = None if prompts is None else model_inputs(prompts)
+        submission = calls.picked_up(kind, inputs)
+        return Handle(self._service, self.id, kind, None, OperationAnswer(operation_id, ""), submission.read)
+
+    def _stop_flow(self) -> Flow[None]:
+        """Stop the session, and the resources if we made them, even where the session cannot be stopped."""
+        try:
+            yield from stop_session(self._service, self.id)
+        finally:
+            if self._opened.owned:
+                yield from stop_resources(self._service, self._opened.resources_id)
+
+    def _leave_flow(self, *, look: bool) -> Flow[list[str]]:
+        """Find uncollected failures, then stop what was created."""
+        failures: list[str] = []
+        try:
+            if look:
+                failures = yield from self._uncollected.failures()
+        finally:
+            if self._opened.owned:
+                yield from self._stop_flow()
+        return failures
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self.base_model}>"

@@ -1,0 +1,84 @@
+"""What a flow asks for and what it is given back.
+
+A flow is a generator without I/O: it yields a `Request`, a `Pause` or some `Work`, is sent the outcome, and returns
+its result. `drivers` run flows, blocking or async.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to send.
+
+    Attributes:
+        call: what it does, for errors: ``"create a training session"``.
+        method: the HTTP method.
+        url: a path of the service, or a whole URL of an object store.
+        body: the body in pieces, JSON, or None.
+        headers: beyond those every request carries.
+        repeatable: whether sending it twice does no harm.
+        authorized: whether it carries the key; never to a whole URL.
+        timeout: seconds for this request, where the client's own is too long.
+        lookup: how to find out what became of it when no answer came.
+    """
+
+    call: str
+    method: str
+    url: str
+    body: tuple[bytes, ...] | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    repeatable: bool = False
+    authorized: bool = True
+    timeout: float | None = None
+    lookup: str = ""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait before going on."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Compute something: off the event loop where the driver has one and the work is large."""
+
+    run: Callable[[], Any]
+    large: bool = True
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer, whatever its status; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """No answer.
+
+    Attributes:
+        reason: what went wrong, without secrets.
+        sent: whether the service may have seen the request.
+        timed_out: whether it was time that ran out.
+    """
+
+    reason: str
+    sent: bool
+    timed_out: bool = False
+
+
+Outcome: TypeAlias = Reply | Failure
+Step: TypeAlias = Request | Pause | Work
+Flow: TypeAlias = Generator[Step, Any, T]
