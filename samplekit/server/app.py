@@ -1,0 +1,221 @@
+"""The service as an ASGI application: every path of the protocol, spelled in `samplekit.wire.names`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as AppRoute
+
+from samplekit.server.access import Gate
+from samplekit.server.bodies import (
+    MAX_RANK,
+    ExtendBody,
+    ResourcesBody,
+    SessionBody,
+    SessionUpdate,
+    read_body,
+)
+from samplekit.server.model_loading import TINY, LoadedModel, load_model
+from samplekit.server.operation_routes import get_operation, submit_operation
+from samplekit.server.pages import page
+from samplekit.server.payload_routes import PAYLOAD_PATH, download_url, get_payload, put_payload, upload_url
+from samplekit.server.records import GPU_TYPE
+from samplekit.server.refusals import JSON_TYPE, Refusal, error_response, not_found
+from samplekit.server.requests import read_json
+from samplekit.server.service import Service
+from samplekit.server.work import MAX_BATCH_SIZE
+from samplekit.wire import names as wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(
+    model: str | LoadedModel = TINY, *, token: str | None = None, state_dir: str | Path | None = None
+) -> Starlette:
+    """Build the local service as an ASGI application; ``app.state.service`` is its state.
+
+    Args:
+        model: ``samplekit/tiny``, a Hugging Face path or id, or a model loaded before.
+        token: what ``Authorization: Bearer`` must hold; None lets everyone in.
+        state_dir: where payloads are kept. Nothing is restored from it yet: a restarted service starts empty.
+    """
+    loaded = model if isinstance(model, LoadedModel) else load_model(model)
+    service = Service(loaded, state_dir=None if state_dir is None else Path(state_dir))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = Starlette(
+        routes=_routes(),
+        middleware=[Middleware(Gate, token=token)],
+        exception_handlers={Refusal: _refused, HTTPException: _http_error},  # type: ignore[dict-item]
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    return app
+
+
+def _routes() -> list[AppRoute]:
+    def route(spec: wire.Route, endpoint: Callable[[Request], Awaitable[Response]]) -> AppRoute:
+        return AppRoute(spec.template, endpoint, methods=[spec.method])
+
+    return [
+        AppRoute("/healthz", healthz, methods=["GET"]),
+        AppRoute(PAYLOAD_PATH, put_payload, methods=["PUT"]),
+        AppRoute(PAYLOAD_PATH, get_payload, methods=["GET"]),
+        route(wire.SUPPORTED_MODELS, supported_models),
+        route(wire.ESTIMATE_COST, estimate_cost),
+        route(wire.CREATE_RESOURCES, create_resources),
+        route(wire.LIST_RESOURCES, list_resources),
+        route(wire.GET_RESOURCES, get_resources),
+        route(wire.EXTEND_EXPIRY, extend_expiry),
+        route(wire.STOP_RESOURCES, stop_resources),
+        route(wire.CREATE_SESSION, create_session),
+        route(wire.LIST_SESSIONS, list_sessions),
+        route(wire.GET_SESSION, get_session),
+        route(wire.UPDATE_SESSION, update_session),
+        route(wire.STOP_SESSION, stop_session),
+        route(wire.SUBMIT_OPERATION, submit_operation),
+        route(wire.GET_OPERATION, get_operation),
+        route(wire.UPLOAD_URL, upload_url),
+        route(wire.DOWNLOAD_URL, download_url),
+        route(wire.LIST_CHECKPOINTS, list_checkpoints),
+        route(wire.GET_CHECKPOINT, get_checkpoint),
+        route(wire.DOWNLOAD_CHECKPOINT, get_checkpoint),
+    ]
+
+
+async def healthz(request: Request) -> Response:
+    """Say that the service is up, and what it holds."""
+    service = service_of(request)
+    active = sum(session.is_active for session in service.sessions.values())
+    return _json({"status": "ok", "base_model": service.model.name, "active_sessions": active})
+
+
+async def supported_models(request: Request) -> Response:
+    """List the one model and its limits."""
+    model = service_of(request).model
+    limits = {"max_batch_size": MAX_BATCH_SIZE, "max_seq_length": model.context_length}
+    defaults = {"logprobs": 1, "max_tokens": wire.SAMPLING_DEFAULTS["max_tokens"], "n": 1, "temperature": 1.0}
+    config = {
+        "gpu_type": GPU_TYPE,
+        "trainer_config": {"lora": {**limits, "max_rank": MAX_RANK}, "full": limits},
+        "generator_config": {"context_length": model.context_length, "sampling_defaults": defaults},
+    }
+    return _json({"data": [{"base_model": model.name, "default_gpu_type": GPU_TYPE, "compute_configs": [config]}]})
+
+
+async def estimate_cost(request: Request) -> Response:
+    """Say that the local service costs nothing."""
+    service_of(request).refuse_other_model(read_body(ResourcesBody, await read_json(request)))
+    return _json({"currency": "USD", "price_per_hour": 0.0})
+
+
+async def create_resources(request: Request) -> Response:
+    """Give out resources."""
+    body = read_body(ResourcesBody, await read_json(request))
+    return _json(service_of(request).create_resources(body).to_wire())
+
+
+async def list_resources(request: Request) -> Response:
+    """List resources, oldest first."""
+    return _json(page(request, list(service_of(request).resources.values())))
+
+
+async def get_resources(request: Request) -> Response:
+    """Show resources."""
+    return _json(service_of(request).find_resources(request.path_params["resources_id"]).to_wire())
+
+
+async def extend_expiry(request: Request) -> Response:
+    """Keep resources for longer."""
+    service = service_of(request)
+    resources = service.find_resources(request.path_params["resources_id"])
+    service.extend(resources, read_body(ExtendBody, await read_json(request)).seconds)
+    return _json(resources.to_wire())
+
+
+async def stop_resources(request: Request) -> Response:
+    """Stop resources."""
+    service = service_of(request)
+    resources = service.find_resources(request.path_params["resources_id"])
+    service.stop_resources(resources, force=request.query_params.get("force", "").lower() in {"true", "1"})
+    return _json(resources.to_wire())
+
+
+async def create_session(request: Request) -> Response:
+    """Open a session."""
+    body = read_body(SessionBody, await read_json(request))
+    return _json((await service_of(request).create_session(body)).to_wire())
+
+
+async def list_sessions(request: Request) -> Response:
+    """List sessions, oldest first."""
+    wanted = request.query_params.get("model_resources_id")
+    sessions = service_of(request).sessions.values()
+    return _json(page(request, [item for item in sessions if wanted in {None, item.resources.id}]))
+
+
+async def get_session(request: Request) -> Response:
+    """Show a session."""
+    return _json(service_of(request).find_session(request.path_params["session_id"]).to_wire())
+
+
+async def update_session(request: Request) -> Response:
+    """Rename a session."""
+    service = service_of(request)
+    session = service.find_session(request.path_params["session_id"])
+    service.update_session(session, read_body(SessionUpdate, await read_json(request)))
+    return _json(session.to_wire())
+
+
+async def stop_session(request: Request) -> Response:
+    """Stop a session."""
+    service = service_of(request)
+    session = service.find_session(request.path_params["session_id"])
+    service.stop_session(session)
+    return _json(session.to_wire())
+
+
+async def list_checkpoints(request: Request) -> Response:
+    """List checkpoints: there are none yet."""
+    return _json(page(request, list[Any]()))
+
+
+async def get_checkpoint(request: Request) -> Response:
+    """Find no checkpoint."""
+    raise not_found("checkpoint", request.path_params["checkpoint_id"])
+
+
+def service_of(request: Request) -> Service:
+    """Give the state behind a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def _json(value: Any) -> Response:  # noqa: ANN401 - any JSON
+    return Response(orjson.dumps(value), media_type=JSON_TYPE)
+
+
+async def _refused(request: Request, refusal: Refusal) -> Response:
+    logger.warning("refused %s %s with %d: %s", request.method, request.url.path, refusal.status, refusal.message)
+    return error_response(refusal.status, refusal.message, refusal.headers)
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    message = f"{error.detail}: {request.method} {request.url.path} is not a path of this service"
+    return error_response(error.status_code, message, error.headers)

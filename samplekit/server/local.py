@@ -1,0 +1,131 @@
+"""Run the service in this process, on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from samplekit.server.app import create_app
+from samplekit.server.model_loading import TINY
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Self
+
+    from samplekit.server.model_loading import LoadedModel
+    from samplekit.server.service import Service
+
+HOST = "127.0.0.1"
+START_TIMEOUT = 30.0
+GRACE_SECONDS = 1
+
+logger = logging.getLogger(__name__)
+
+
+class LocalService:
+    """A training service on this machine, reachable from this machine only.
+
+    Use it as a context manager; leaving it finishes the operation that runs and frees the port.
+
+    Attributes:
+        service: its state, for tests that count.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | LoadedModel = TINY,
+        port: int = 0,
+        token: str | None = None,
+        state_dir: str | Path | None = None,
+    ) -> None:
+        """Prepare a service; nothing is loaded before it is entered.
+
+        Args:
+            model: ``samplekit/tiny``, a Hugging Face path or id, or a model loaded before.
+            port: 0 takes a free one.
+            token: what clients must send as bearer token; None lets every client of this machine in.
+            state_dir: where payloads are kept; a temporary folder where None.
+        """
+        self._model = model
+        self._port = port
+        self._token = token
+        self._state_dir = state_dir
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._service: Service | None = None
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        if self._server is None:
+            raise RuntimeError("the service is not running: enter it with 'with LocalService() as service'")
+        return f"http://{HOST}:{self._port}"
+
+    @property
+    def service(self) -> Service:
+        """The state of the running service."""
+        if self._service is None:
+            raise RuntimeError("the service is not running: enter it with 'with LocalService() as service'")
+        return self._service
+
+    def start(self) -> Self:
+        """Load the model, listen, and return once requests are answered."""
+        if self._server is not None:
+            raise RuntimeError("the service is running already")
+        listener = self._listen()
+        try:
+            app = create_app(self._model, token=self._token, state_dir=self._state_dir)
+        except BaseException:
+            listener.close()
+            raise
+        self._service = app.state.service
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, ws="none", lifespan="on", timeout_graceful_shutdown=GRACE_SECONDS
+        )
+        self._server = server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=server.run, args=([listener],), name="samplekit-service", daemon=True)
+        self._thread.start()
+        deadline = time.monotonic() + START_TIMEOUT
+        while not server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("the service did not start: see the log of uvicorn")
+            time.sleep(0.005)
+        logger.info("serving %s on %s", self.service.model.name, self.url)
+        return self
+
+    def stop(self) -> None:
+        """Stop listening, finish the operation that runs, and wait until all threads have ended."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.should_exit = True
+        self._thread.join()
+        self._server = self._thread = self._service = None
+
+    def wait(self) -> None:
+        """Block until the service ends or the caller is interrupted."""
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((HOST, self._port))
+            listener.listen(512)
+        except BaseException:
+            listener.close()
+            raise
+        self._port = listener.getsockname()[1]
+        return listener

@@ -1,0 +1,70 @@
+"""Bodies and results too large to be sent inline, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import tempfile
+from pathlib import Path
+
+
+class PayloadStore:
+    """Files that a URL, not a key, gives access to: whoever holds the signed URL may read or write that one file."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Keep payloads in ``folder``, or in a temporary one that `close` removes."""
+        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="samplekit-payloads-")
+        self._folder = folder if folder is not None else Path(self._temporary.name)  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._secret = secrets.token_bytes(32)
+        self._owners: dict[str, str] = {}
+
+    def create(self, session_id: str) -> str:
+        """Give the id of a new payload of a session; it has no content yet."""
+        payload_id = f"pl-{secrets.token_hex(12)}"
+        self._owners[payload_id] = session_id
+        return payload_id
+
+    def path(self, payload_id: str) -> Path:
+        """Give the file of a payload that `create` gave out."""
+        if payload_id not in self._owners:
+            raise KeyError(payload_id)
+        return self._folder / f"{payload_id}.json"
+
+    def owned(self, payload_id: str, session_id: str) -> Path | None:
+        """Give the file of a session's payload, None where it has no such payload or no content."""
+        if self._owners.get(payload_id) != session_id:
+            return None
+        path = self.path(payload_id)
+        return path if path.exists() else None
+
+    def store(self, session_id: str, content: bytes) -> str:
+        """Write a result and give its id."""
+        payload_id = self.create(session_id)
+        self.path(payload_id).write_bytes(content)
+        return payload_id
+
+    def discard(self, payload_id: str) -> None:
+        """Forget a payload and its file."""
+        if payload_id in self._owners:
+            self.path(payload_id).unlink(missing_ok=True)
+            del self._owners[payload_id]
+
+    def discard_session(self, session_id: str) -> None:
+        """Forget every payload of a session."""
+        for payload_id in [known for known, owner in self._owners.items() if owner == session_id]:
+            self.discard(payload_id)
+
+    def signature(self, payload_id: str) -> str:
+        """Sign a payload's URL."""
+        return hmac.new(self._secret, payload_id.encode(), hashlib.sha256).hexdigest()
+
+    def is_signed(self, payload_id: str, signature: str) -> bool:
+        """Tell whether a URL was signed by this store, for a payload that still exists."""
+        return payload_id in self._owners and hmac.compare_digest(self.signature(payload_id), signature)
+
+    def close(self) -> None:
+        """Remove the temporary folder, if it was one."""
+        if self._temporary is not None:
+            self._temporary.cleanup()

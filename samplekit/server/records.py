@@ -1,0 +1,195 @@
+"""What the service remembers: resources, sessions and operations, and how each is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from samplekit.wire.names import (
+    INACTIVE_SESSIONS,
+    OperationErrorCode,
+    OperationKind,
+    OperationStatus,
+    ResourcesStatus,
+    SessionStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from samplekit.server.adapters import LoraSettings
+    from samplekit.server.policy import Policy
+
+CREATED_BY = "local"
+# The protocol knows no other name for hardware; the local service runs on whatever torch finds.
+GPU_TYPE = "B200-SXM"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an operation gives.
+
+    Attributes:
+        inline: members that always stay in the answer.
+        large: members that move to a payload where the answer would grow too large.
+    """
+
+    inline: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    large: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass
+class Operation:
+    """One accepted operation; its work is dropped once it is done.
+
+    Attributes:
+        id: given by the service.
+        kind: as the path spells it.
+        key: the caller's idempotency key.
+        digest: of the body, to tell a retry from another request.
+        work: computes the output on the session's policy.
+        payload_id: of the uploaded body, dropped with the work.
+        output: JSON of the result.
+        finished: set on the event loop once there is an outcome.
+    """
+
+    id: str
+    kind: OperationKind
+    key: str
+    digest: bytes
+    work: Callable[[Policy], Output] | None
+    payload_id: str | None = None
+    status: OperationStatus = OperationStatus.PENDING
+    output: bytes = b"{}"
+    error_code: OperationErrorCode | None = None
+    error_message: str = ""
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def complete(self, output: bytes) -> None:
+        """Keep the result."""
+        self.output, self.status, self.work = output, OperationStatus.COMPLETED, None
+
+    def fail(self, code: OperationErrorCode, message: str) -> None:
+        """Keep why there is no result."""
+        self.error_code, self.error_message = code, message
+        self.status, self.work = OperationStatus.FAILED, None
+
+    def to_json(self) -> bytes:
+        """Show the operation as the protocol does."""
+        shown: dict[str, Any] = {"id": self.id, "status": self.status}
+        if self.status is OperationStatus.FAILED:
+            shown["error"] = {"code": self.error_code, "message": self.error_message}
+        if self.status is OperationStatus.COMPLETED:
+            shown["output"] = orjson.Fragment(self.output)
+        return orjson.dumps(shown)
+
+
+@dataclass
+class Resources:
+    """Model resources: here only a licence to open sessions."""
+
+    id: str
+    base_model: str
+    lora_enabled: bool
+    num_generators: int
+    optimizer_config: Mapping[str, Any]
+    inactive_timeout: int
+    created_at: float
+    expires_at: float
+    status: ResourcesStatus = ResourcesStatus.READY
+    updated_at: float = 0.0
+
+    def to_wire(self) -> dict[str, Any]:
+        """Show the resources as the protocol does."""
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "base_model": self.base_model,
+            "status": self.status,
+            "status_details": {},
+            "compute_config": {"num_generator_replicas": self.num_generators, "gpu_type": GPU_TYPE},
+            "inactive_timeout": self.inactive_timeout,
+            "lora_enabled": self.lora_enabled,
+            "optimizer_config": self.optimizer_config,
+            "created_at": timestamp(self.created_at),
+            "updated_at": timestamp(max(self.created_at, self.updated_at)),
+            "created_by": CREATED_BY,
+        }
+        if self.status is ResourcesStatus.READY:
+            shown["expires_at"] = timestamp(self.expires_at)
+        return shown
+
+
+@dataclass
+class Session:
+    """A training session with its model and its queue."""
+
+    id: str
+    resources: Resources
+    created_at: float
+    lora: LoraSettings | None = None
+    display_name: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    status: SessionStatus = SessionStatus.CREATING
+    error: str = ""
+    policy: Policy | None = None
+    updated_at: float = 0.0
+    step: int = 0
+    version: int = 0
+    operations: dict[str, Operation] = field(default_factory=dict[str, Operation])  # by id, as accepted
+    by_key: dict[str, Operation] = field(default_factory=dict[str, Operation])
+    queue: deque[Operation] = field(default_factory=deque["Operation"])
+    runner: asyncio.Task[None] | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the session still holds a model."""
+        return self.status not in INACTIVE_SESSIONS
+
+    def to_wire(self) -> dict[str, Any]:
+        """Show the session as the protocol does; int64 values are strings there."""
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "base_model": self.resources.base_model,
+            "status": self.status,
+            "step": str(self.step),
+            "model_resources_id": self.resources.id,
+            "metadata": self.metadata,
+            "created_at": timestamp(self.created_at),
+            "updated_at": timestamp(max(self.created_at, self.updated_at)),
+            "created_by": CREATED_BY,
+            "inference_checkpoints": [],
+            "training_checkpoints": [],
+            "policy_state": {
+                "applied_weights_version": str(self.version),
+                "target_weights_version": str(self.version),
+                "trainer_step": str(self.step),
+                "pending_publish": False,
+            },
+        }
+        if self.display_name:
+            shown["display_name"] = self.display_name
+        if self.error:
+            shown["error"] = {
+                "code": "TRAINING_SESSION_ERROR_CODE_SESSION_FAILED",
+                "message": self.error,
+                "occurred_at": timestamp(max(self.created_at, self.updated_at)),
+            }
+        if self.lora is not None:
+            shown["lora_config"] = {
+                "rank": self.lora.rank,
+                "alpha": self.lora.alpha,
+                "dropout": self.lora.dropout,
+                "seed": str(self.lora.seed),
+                "train_unembed": self.lora.train_unembed,
+            }
+        return shown
+
+
+def timestamp(seconds: float) -> str:
+    """Spell a time, in seconds since 1970, as the protocol does."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

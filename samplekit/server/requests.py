@@ -1,0 +1,59 @@
+"""Reading request bodies, within limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from samplekit.server.refusals import Refusal, invalid
+from samplekit.wire.names import INLINE_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+# Clients upload bodies over the inline limit; a larger one is taken too, within reason.
+MAX_BODY_BYTES = 64 * INLINE_LIMIT_BYTES
+
+
+async def read_json(request: Request) -> Any:  # noqa: ANN401 - any JSON
+    """Read a small JSON body; an empty one reads as an empty object."""
+    return parse_json(await read_bytes(request, MAX_BODY_BYTES))
+
+
+async def read_bytes(request: Request, limit: int) -> bytes:
+    """Read a body of at most ``limit`` bytes into memory."""
+    return b"".join([piece async for piece in limited(request, limit)])
+
+
+async def limited(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """Give a body piece by piece.
+
+    Raises:
+        Refusal: it holds more than ``limit`` bytes (413), whatever its headers say.
+    """
+    declared = request.headers.get("content-length", "")
+    size = int(declared) if declared.isdecimal() else 0
+    if size <= limit:
+        size = 0
+        async for piece in request.stream():
+            size += len(piece)
+            if size > limit:
+                break
+            yield piece
+    if size > limit:
+        raise Refusal(413, f"the body holds more than {limit} bytes: upload it as a payload, or send fewer samples")
+
+
+def parse_json(raw: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Parse a body.
+
+    Raises:
+        Refusal: it is no JSON; NaN and infinity are none.
+    """
+    try:
+        return orjson.loads(raw) if raw else {}
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"the body is no JSON ({error}); NaN and infinity cannot be sent: mask such positions") from error

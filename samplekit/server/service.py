@@ -1,0 +1,293 @@
+"""The state of a service: resources, sessions, and one queue of operations for each session.
+
+Everything here is called on the event loop, except the work of operations, which one engine thread does, so that two
+sessions never compute at once and each gets its turn after one operation of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from samplekit.server.adapters import LoraSettings
+from samplekit.server.payloads import PayloadStore
+from samplekit.server.policy import NonFiniteLossError, Policy
+from samplekit.server.records import Operation, Resources, Session
+from samplekit.server.refusals import conflict, invalid, not_found
+from samplekit.wire.names import (
+    INACTIVE_RESOURCES,
+    INLINE_LIMIT_BYTES,
+    OperationErrorCode,
+    OperationStatus,
+    ResourcesStatus,
+    SessionStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from samplekit.server.bodies import ResourcesBody, SessionBody, SessionUpdate
+    from samplekit.server.model_loading import LoadedModel
+    from samplekit.server.records import Output
+
+logger = logging.getLogger(__name__)
+
+# How long opening a session may take before it is answered as still being created.
+CREATION_WAIT = 10.0
+
+
+class Service:
+    """A local service with one base model.
+
+    Attributes:
+        model: the base model of every session.
+        resources: by id, oldest first.
+        sessions: by id, oldest first.
+        payloads: bodies and results on disk.
+    """
+
+    def __init__(
+        self, model: LoadedModel, *, state_dir: Path | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Start with nothing.
+
+        Args:
+            model: the base model.
+            state_dir: where payloads are kept; a temporary folder where None.
+            clock: gives seconds since 1970.
+        """
+        self.model = model
+        self.resources: dict[str, Resources] = {}
+        self.sessions: dict[str, Session] = {}
+        self.payloads = PayloadStore(None if state_dir is None else state_dir / "payloads")
+        self._clock = clock
+        self._engine = ThreadPoolExecutor(1, thread_name_prefix="samplekit-engine")
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-reader")
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Every accepted operation: session by session, in the order of acceptance."""
+        return [operation for session in self.sessions.values() for operation in session.operations.values()]
+
+    def create_resources(self, body: ResourcesBody) -> Resources:
+        """Give out resources, ready at once."""
+        self.refuse_other_model(body)
+        now = self._clock()
+        resources = Resources(
+            id=f"mr-{secrets.token_hex(8)}",
+            base_model=body.base_model,
+            lora_enabled=body.lora_enabled,
+            num_generators=body.compute_config.num_generator_replicas,
+            optimizer_config=body.optimizer_config,
+            inactive_timeout=body.inactive_timeout,
+            created_at=now,
+            expires_at=now + body.inactive_timeout,
+        )
+        self.resources[resources.id] = resources
+        logger.info("resources %s: created for %s", resources.id, "LoRA" if body.lora_enabled else "full weights")
+        return resources
+
+    def refuse_other_model(self, body: ResourcesBody) -> None:
+        """Refuse resources for a model that this service did not load."""
+        if body.base_model != self.model.name:
+            raise invalid(
+                f"base_model is {body.base_model!r}, expected {self.model.name!r}, the model this service trains"
+            )
+        if body.base_weights_ref is not None:
+            raise invalid("base_weights_ref is not known here: start the service with those weights as its --model")
+
+    def extend(self, resources: Resources, seconds: int) -> None:
+        """Keep resources for at least this long."""
+        if resources.status is not ResourcesStatus.READY:
+            raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
+        resources.expires_at = max(resources.expires_at, self._clock() + seconds)
+
+    def stop_resources(self, resources: Resources, *, force: bool) -> None:
+        """Stop resources, and with ``force`` the sessions on them."""
+        if resources.status in INACTIVE_RESOURCES:
+            raise invalid(f"resources {resources.id} are {resources.status} already")
+        active = [session for session in self.sessions.values() if session.resources is resources and session.is_active]
+        if active and not force:
+            raise invalid(
+                f"resources {resources.id} still have {len(active)} sessions: stop them first, or pass force=true"
+            )
+        for session in active:
+            self.stop_session(session)
+        resources.status, resources.updated_at = ResourcesStatus.STOPPED, self._clock()
+
+    async def create_session(self, body: SessionBody) -> Session:
+        """Open a session; its model is copied on the engine thread."""
+        resources = self.find_resources(body.model_resources_id)
+        self._refuse_session(resources, body)
+        lora = None
+        if resources.lora_enabled:
+            lora = LoraSettings() if body.lora_config is None else LoraSettings(**body.lora_config.model_dump())
+        session = Session(
+            id=f"ts-{secrets.token_hex(8)}",
+            resources=resources,
+            created_at=self._clock(),
+            lora=lora,
+            display_name=body.display_name or "",
+            metadata=body.metadata,
+        )
+        self.sessions[session.id] = session
+        task = asyncio.create_task(self._open(session))
+        session.runner = task
+        await asyncio.wait({task}, timeout=CREATION_WAIT)
+        return session
+
+    def update_session(self, session: Session, body: SessionUpdate) -> None:
+        """Rename a session or change its metadata."""
+        if body.display_name is not None:
+            session.display_name = body.display_name
+        if body.metadata is not None:
+            session.metadata = {**session.metadata, **body.metadata}
+        session.updated_at = self._clock()
+
+    def stop_session(self, session: Session) -> None:
+        """Stop a session: the operation that runs is finished, those that wait fail."""
+        if not session.is_active:
+            return
+        session.status, session.updated_at = SessionStatus.STOPPING, self._clock()
+        while session.queue:
+            session.queue.popleft().fail(
+                OperationErrorCode.SESSION_NOT_ACTIVE, "the session was stopped before this ran"
+            )
+        if session.runner is None:
+            self._close_session(session)
+
+    def find_resources(self, identifier: str) -> Resources:
+        """Look resources up by id."""
+        if identifier not in self.resources:
+            raise not_found("model resource", identifier)
+        return self.resources[identifier]
+
+    def find_session(self, identifier: str) -> Session:
+        """Look a session up by id."""
+        if identifier not in self.sessions:
+            raise not_found("training session", identifier)
+        return self.sessions[identifier]
+
+    def find_accepted(self, session: Session, key: str, kind: str, digest: bytes) -> Operation | None:
+        """Give the operation that an earlier request with this key made; another body under it is a conflict."""
+        known = session.by_key.get(key)
+        if known is not None and (known.digest != digest or known.kind != kind):
+            raise conflict(
+                f"the idempotency key {key!r} was used for another request: make a new key for a new operation"
+            )
+        return known
+
+    def refuse_inactive(self, session: Session) -> None:
+        """Refuse new operations for a session that is not running."""
+        if session.status not in {SessionStatus.RUNNING, SessionStatus.CREATING}:
+            raise invalid(f"session {session.id} is {session.status}, expected RUNNING: open a new session")
+
+    def accept(self, session: Session, operation: Operation) -> None:
+        """Put an operation at the end of its session's queue."""
+        session.operations[operation.id] = session.by_key[operation.key] = operation
+        session.queue.append(operation)
+        now = self._clock()
+        session.updated_at = now
+        session.resources.expires_at = max(session.resources.expires_at, now + session.resources.inactive_timeout)
+        if session.runner is None:
+            session.runner = asyncio.create_task(self._run_queue(session))
+
+    async def read(self, reader: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the reader gives
+        """Do some parsing off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, reader)
+
+    def close(self) -> None:
+        """Finish the running operation, drop the others and remove temporary files."""
+        for session in self.sessions.values():
+            self.stop_session(session)
+        self._engine.shutdown(wait=True, cancel_futures=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self.payloads.close()
+
+    def _refuse_session(self, resources: Resources, body: SessionBody) -> None:
+        if resources.status is not ResourcesStatus.READY:
+            raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
+        if body.resume_from_checkpoint_id is not None:
+            raise invalid("resume_from_checkpoint_id is not built into the local service yet: leave it out")
+        if not resources.lora_enabled:
+            if body.lora_config is not None:
+                raise invalid("lora_config was sent for resources of full weights: create resources with lora_enabled")
+            if any(session.resources is resources and session.is_active for session in self.sessions.values()):
+                raise invalid(f"resources {resources.id} hold their one full-weight session already: stop it first")
+
+    async def _open(self, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            session.policy = await loop.run_in_executor(self._engine, Policy, self.model, session.lora)
+        except Exception as error:
+            logger.exception("session %s: its model could not be made", session.id)
+            session.status, session.error = SessionStatus.ERROR, f"{type(error).__name__}: {error}"
+            self._fail_waiting(session, "the session could not be opened")
+            session.runner = None
+            return
+        if session.status is SessionStatus.CREATING:
+            session.status = SessionStatus.RUNNING
+            logger.info("session %s: running", session.id)
+        await self._run_queue(session)
+
+    async def _run_queue(self, session: Session) -> None:
+        loop = asyncio.get_running_loop()
+        while session.queue:
+            operation = session.queue.popleft()
+            operation.status = OperationStatus.RUNNING
+            await loop.run_in_executor(self._engine, self._carry_out, session, operation)
+            operation.finished.set()
+            if operation.payload_id is not None:
+                self.payloads.discard(operation.payload_id)
+        session.runner = None
+        if session.status is SessionStatus.STOPPING:
+            self._close_session(session)
+
+    def _carry_out(self, session: Session, operation: Operation) -> None:
+        """Do an operation's work on the engine thread; whatever happens becomes its outcome."""
+        started = time.perf_counter()
+        work, policy = operation.work, session.policy
+        try:
+            if work is None or policy is None:
+                raise RuntimeError("an operation without work or model was queued")
+            output = self._encode(session, work(policy))
+            session.step, session.version = policy.step, policy.version
+            operation.complete(output)
+        except NonFiniteLossError as error:
+            operation.fail(OperationErrorCode.NON_FINITE_LOSS, str(error))
+        except MemoryError as error:
+            operation.fail(OperationErrorCode.RESOURCE_EXHAUSTED, f"out of memory: {error}; send smaller batches")
+        except Exception as error:
+            logger.exception("operation %s (%s) failed", operation.id, operation.kind)
+            operation.fail(OperationErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        seconds = time.perf_counter() - started
+        logger.info(
+            "operation %s (%s) of %s: %s in %.3f s", operation.id, operation.kind, session.id, operation.status, seconds
+        )
+
+    def _encode(self, session: Session, output: Output) -> bytes:
+        """Give the result as JSON, its large members in a payload where it would grow over the inline limit."""
+        encoded = orjson.dumps({**output.inline, **output.large}, option=orjson.OPT_SERIALIZE_NUMPY)
+        if len(encoded) <= INLINE_LIMIT_BYTES or not output.large:
+            return encoded
+        payload_id = self.payloads.store(session.id, orjson.dumps(output.large, option=orjson.OPT_SERIALIZE_NUMPY))
+        return orjson.dumps({**output.inline, "payload_id": payload_id})
+
+    @staticmethod
+    def _fail_waiting(session: Session, why: str) -> None:
+        while session.queue:
+            operation = session.queue.popleft()
+            operation.fail(OperationErrorCode.SESSION_NOT_ACTIVE, why)
+            operation.finished.set()
+
+    def _close_session(self, session: Session) -> None:
+        session.policy = None
+        session.status, session.updated_at = SessionStatus.STOPPED, self._clock()
+        logger.info("session %s: stopped after %d operations", session.id, len(session.operations))

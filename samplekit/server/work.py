@@ -1,0 +1,235 @@
+"""Operation bodies -> the work they ask for, refused before it is accepted where anything is wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from samplekit.checks import check
+from samplekit.errors import SampleError
+from samplekit.losses import CrossEntropy, Loss
+from samplekit.sample import ModelInput, Sample, describe
+from samplekit.server.bodies import OptimStepBody, SampleBody, SamplingBody, WeightsSyncBody, read_body
+from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
+from samplekit.server.policy import AdamSettings, Policy
+from samplekit.server.records import Output, Session
+from samplekit.server.refusals import Refusal, invalid
+from samplekit.server.sampling_policy import SamplingSettings
+from samplekit.server.sampling_work import sampling_work
+from samplekit.wire.names import GRADIENT_DTYPE, GRADIENT_DTYPES, SAMPLING_DEFAULTS, OperationKind
+from samplekit.wire.requests import gradient_arrays
+
+if TYPE_CHECKING:
+    from samplekit.sample.arrays import FloatArray, IntArray
+    from samplekit.server.model_loading import LoadedModel
+
+Work: TypeAlias = Callable[[Policy], Output]
+
+MAX_BATCH_SIZE = 512
+# Faults that the service takes as the caller's choice and only notes.
+NOTED_CODES = frozenset({"target_not_next", "positive_logprob"})
+_SHOWN_FAULTS = 5
+
+logger = logging.getLogger(__name__)
+
+
+def plan_work(kind: OperationKind, body: Mapping[str, Any], session: Session, model: LoadedModel) -> Work:
+    """Read an operation's body completely and give what it asks for.
+
+    Args:
+        kind: which operation.
+        body: its JSON; of an uploaded body the upload, with the flags of the request.
+        session: whose policy will do the work.
+        model: the base model, for its limits.
+
+    Raises:
+        Refusal: the body is at fault (400); nothing was accepted.
+    """
+    match kind:
+        case OperationKind.FORWARD_BACKWARD:
+            return _forward_backward(body, model)
+        case OperationKind.CUSTOM_FORWARD_BACKWARD:
+            return _custom_forward_backward(body, model)
+        case OperationKind.OPTIM_STEP:
+            return _optim_step(read_body(OptimStepBody, body), session)
+        case OperationKind.WEIGHTS_SYNC:
+            read_body(WeightsSyncBody, body)
+            return lambda policy: Output({"weights_version": str(policy.sync())})
+        case OperationKind.SAMPLE:
+            return _sample(read_body(SampleBody, body), session, model)
+        case OperationKind.INFERENCE_CHECKPOINT | OperationKind.TRAINING_CHECKPOINT:
+            raise invalid(f"{kind} is not built into the local service yet: read the weights from the session's policy")
+
+
+def _forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
+    _refuse_unknown(body, {"loss", "samples", "forward_only", "return_loss_fn_outputs"})
+    try:
+        loss = Loss.from_wire(body.get("loss") or {})
+    except SampleError as error:
+        raise invalid(error.message) from error
+    if not isinstance(loss, CrossEntropy):
+        raise invalid(
+            f"loss.type {loss.wire_type!r} is not computed by the local service yet: send {CrossEntropy.wire_type}, "
+            "or compute the gradient yourself and use custom-forward-backward"
+        )
+    forward_only, wants_outputs = _flag(body, "forward_only"), _flag(body, "return_loss_fn_outputs")
+    samples = read_samples(body.get("samples"), model, loss=loss, must_train=not forward_only)
+
+    def work(policy: Policy) -> Output:
+        outcome = policy.run(samples, CrossEntropyRule(samples), backward=not forward_only)
+        outputs = _loss_fn_outputs(samples, outcome.logprobs) if wants_outputs else []
+        return Output({"loss": outcome.loss, "metrics": {}}, {"loss_fn_outputs": outputs} if wants_outputs else {})
+
+    return work
+
+
+def _loss_fn_outputs(samples: Sequence[Sample], logprobs: Sequence[FloatArray]) -> list[Any]:
+    """Show logprobs as the service does: a position that the loss leaves out reads 0, not its true value."""
+    shown = (
+        np.where(sample.weights != 0, found, np.float32(0)) for sample, found in zip(samples, logprobs, strict=True)
+    )
+    return [{"tensors": {"logprobs": {"data": values, "dtype": "float32"}}} for values in shown]
+
+
+def _custom_forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
+    _refuse_unknown(body, {"samples", "gradients"})
+    samples = read_samples(body.get("samples"), model, loss=None, must_train=False)
+    given = body.get("gradients")
+    if not isinstance(given, list):
+        raise invalid(f"gradients is {given!r:.80}, expected a list with one object of data for each sample")
+    try:
+        rule = GivenGradientRule(gradient_arrays(samples, [_gradient(item, i) for i, item in enumerate(given)]))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    except SampleError as error:
+        raise invalid(error.message) from error
+
+    def work(policy: Policy) -> Output:
+        policy.run(samples, rule, backward=True)
+        return Output()
+
+    return work
+
+
+def _gradient(item: object, index: int) -> object:
+    gradient = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+    if "data" not in gradient or gradient.get("dtype", GRADIENT_DTYPE) not in GRADIENT_DTYPES:
+        raise invalid(f"gradients[{index}] is {item!r:.80}, expected an object of data and dtype {GRADIENT_DTYPE}")
+    return gradient["data"]
+
+
+def _optim_step(body: OptimStepBody, session: Session) -> Work:
+    if body.muon_params is not None:
+        raise invalid("muon_params is not built into the local service yet: send adam_params")
+    given = {} if body.adam_params is None else body.adam_params.model_dump(exclude_none=True)
+    configured = session.resources.optimizer_config.get("adam")
+    rate = given.pop("learning_rate", None)
+    if rate is None and isinstance(configured, Mapping):
+        rate = cast("Mapping[str, Any]", configured).get("learning_rate")
+    if not isinstance(rate, int | float):
+        raise invalid("adam_params holds no learning_rate, which has no default: send one with every optim-step")
+    settings = AdamSettings(float(rate), **given)
+    return lambda policy: Output({"step": str(policy.optim_step(settings))})
+
+
+def _sample(body: SampleBody, session: Session, model: LoadedModel) -> Work:
+    if session.resources.num_generators < 1:
+        raise invalid("the session's resources have no generator: create them with num_generator_replicas of 1 or more")
+    params = body.sampling_params
+    prompts = [_prompt(item, index, model) for index, item in enumerate(body.model_inputs)]
+    longest = max(range(len(prompts)), key=lambda index: len(prompts[index]))
+    room = model.context_length - len(prompts[longest])
+    if room < (params.max_tokens or 1):
+        raise invalid(
+            f"model_inputs[{longest}] holds {len(prompts[longest])} tokens and max_tokens is {params.max_tokens or 1}, "
+            f"together more than the context of {model.context_length}: shorten the prompt or lower max_tokens"
+        )
+    if params.stop and model.tokenizer is None:
+        raise invalid("sampling_params.stop needs a tokenizer, and the model's folder has none: leave stop out")
+    return sampling_work(body, prompts, _settings(params, room), model)
+
+
+def _settings(params: SamplingBody, room: int) -> SamplingSettings:
+    """Settle what a request leaves open: a seed, and a length that fits."""
+    default = min(int(SAMPLING_DEFAULTS["max_tokens"]), room)
+    return SamplingSettings(
+        seed=secrets.randbits(63) if params.seed is None else params.seed,
+        max_tokens=default if params.max_tokens is None else params.max_tokens,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        stop=tuple(params.stop),
+    )
+
+
+def _prompt(item: object, index: int, model: LoadedModel) -> IntArray:
+    try:
+        tokens = ModelInput.model_validate(item).tokens
+    except ValidationError as error:
+        raise invalid(f"model_inputs[{index}].{describe(error)}") from error
+    if int(tokens.max()) >= model.vocab_size:
+        raise invalid(
+            f"model_inputs[{index}] holds token id {tokens.max()}, the vocabulary of {model.name} has "
+            f"{model.vocab_size} ids: the prompt was made with another tokenizer"
+        )
+    return tokens
+
+
+def read_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_train: bool) -> list[Sample]:
+    """Read a batch and hold it to the rules of the service.
+
+    Args:
+        given: the ``samples`` of a body.
+        model: for its vocabulary and context.
+        loss: whose inputs must be there; None asks for target_tokens only.
+        must_train: whether every sample needs a trained position.
+
+    Raises:
+        Refusal: something is at fault (400); the message names each sample, the first faults in full.
+    """
+    if not isinstance(given, list) or not given:
+        raise invalid(f"samples is {given!r:.80}, expected a list of at least one sample")
+    batch = cast("list[Any]", given)
+    if len(batch) > MAX_BATCH_SIZE:
+        raise invalid(f"samples holds {len(batch)} samples, expected at most {MAX_BATCH_SIZE}: send several batches")
+    samples = _parse(batch)
+    # max_length counts the last target too: as many positions as the context, and one token more
+    limits: dict[str, Any] = {"vocab_size": model.vocab_size, "max_length": model.context_length + 1}
+    report = check(batch if samples is None else samples, loss=loss, **limits)
+    passed = NOTED_CODES if must_train else NOTED_CODES | {"nothing_trained"}
+    refused = [finding.message for finding in report.errors if finding.code not in passed]
+    for finding in [*report.errors, *report.warnings]:
+        if finding.code in NOTED_CODES:
+            logger.warning("accepted, but look at it: %s", finding.message)
+    if refused or samples is None:
+        raise _refusal(refused or ["samples cannot be read: build them with samplekit.build_sample"])
+    return samples
+
+
+def _parse(batch: Sequence[Any]) -> list[Sample] | None:
+    """Give the samples, or None where one of them is none: then `check` says what is wrong, everywhere."""
+    try:
+        return [Sample.from_wire(item) for item in batch]
+    except SampleError:
+        return None
+
+
+def _refusal(faults: Sequence[str]) -> Refusal:
+    more = len(faults) - _SHOWN_FAULTS
+    return invalid("; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more faults" if more > 0 else ""))
+
+
+def _refuse_unknown(body: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(body) - known)
+    if unknown:
+        raise invalid(f"the body holds {unknown}, expected only {sorted(known)}")
+
+
+def _flag(body: Mapping[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise invalid(f"{name} is {value!r:.80}, expected true or false")
+    return value
