@@ -1,0 +1,5 @@
+"""The command line: build, validate, show, serve."""
+
+from samplekit.cli.main import main
+
+__all__ = ["main"]

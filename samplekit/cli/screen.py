@@ -1,0 +1,55 @@
+"""Where the command line draws: results on stdout, everything else on stderr, progress only where someone watches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import orjson
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+T = TypeVar("T")
+
+results = Console(soft_wrap=True, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on stdout."""
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+@contextmanager
+def progress(*, transient: bool = True) -> Generator[Progress]:
+    """Open a progress display on stderr; silent where stderr is no terminal."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=errors, transient=transient, disable=not errors.is_terminal) as display:
+        yield display
+
+
+def counted(items: Iterable[T], description: str) -> Iterator[T]:
+    """Yield items while a progress display counts them."""
+    with progress() as display:
+        task = display.add_task(description, total=None, note="")
+        for item in items:
+            yield item
+            display.advance(task)

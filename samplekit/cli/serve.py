@@ -1,0 +1,60 @@
+"""`samplekit serve`: the local service in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from samplekit._version import __version__
+from samplekit.cli.screen import errors, results
+from samplekit.errors import ServiceError
+
+
+@click.command()
+@click.option(
+    "--model", "-m", default="samplekit/tiny", show_default=True, help="A Hugging Face causal LM: path or id."
+)
+@click.option(
+    "--port", "-p", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one."
+)
+@click.option("--token", envvar="SAMPLEKIT_TOKEN", show_envvar=True, help="Ask clients for this bearer token.")
+@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where payloads are kept.")
+@click.option("--verbose", "-v", is_flag=True, help="Log every request and operation.")
+def serve(model: str, port: int, token: str | None, state_dir: Path | None, verbose: bool) -> None:
+    r"""Train and generate on this machine behind the service's own protocol, until Ctrl-C.
+
+    \b
+    Example:
+      samplekit serve --model samplekit/tiny --port 8000
+      TOGETHER_BASE_URL=http://127.0.0.1:8000 python my_loop.py
+    """
+    from samplekit.server import LocalService
+
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    errors.print(f"loading {model} ...", style="dim")
+    service = LocalService(model=model, port=port, token=token, state_dir=state_dir)
+    try:
+        service.start()
+    except OSError as error:
+        raise ServiceError(
+            f"port {port} cannot be listened on ({error.strerror}): choose another with --port"
+        ) from error
+    try:
+        results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)")
+        results.print(
+            f"  export TOGETHER_BASE_URL={service.url}{'' if token is None else '  # and TOGETHER_API_KEY=<the token>'}"
+        )
+        service.wait()
+    finally:
+        service.stop()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

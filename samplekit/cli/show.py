@@ -1,0 +1,59 @@
+"""`samplekit show`: a sample's text, in colour where it trains."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import click
+from rich.panel import Panel
+from rich.text import Text
+
+from samplekit.chat import ChatTemplate
+from samplekit.cli.screen import results
+from samplekit.errors import SampleError
+from samplekit.files import read_samples
+from samplekit.sample import Sample
+from samplekit.spans import sample_spans
+
+_TRAINED, _CONTEXT = "bold green", "dim"
+
+
+@click.command()
+@click.argument("samples", type=click.Path(path_type=Path))
+@click.option("--model", "-m", required=True, help="The tokenizer the samples were built with.")
+@click.option(
+    "--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first sample to show, from 0."
+)
+@click.option("--count", "-n", type=click.IntRange(min=1), default=3, show_default=True, help="How many to show.")
+def show(samples: Path, model: str, first: int, count: int) -> None:
+    r"""Show samples of SAMPLES as text: green trains, grey is context.
+
+    \b
+    Example:
+      samplekit show samples.jsonl --model samplekit/tiny -n 2
+    """
+    template = ChatTemplate.load(model)
+    shown = list(islice(read_samples(samples), first, first + count))
+    if not shown:
+        raise SampleError(f"{samples} holds no sample at place {first}: choose a smaller --first")
+    for index, sample in enumerate(shown, first):
+        results.print(sample_view(sample, template, f"sample {index}"))
+
+
+def sample_view(sample: Sample, template: ChatTemplate, title: str) -> Panel:
+    """Draw a sample: what trains in green (underlined where its weight is not 1), context in grey.
+
+    Args:
+        sample: what to draw.
+        template: decodes the tokens.
+        title: stands above it.
+    """
+    text = Text()
+    tokens = sample.tokens.tolist()
+    for span in sample_spans(sample):
+        style = _CONTEXT if span.weight == 0 else _TRAINED if span.weight == 1 else f"{_TRAINED} underline"
+        text.append(template.decode(tokens[span.start : span.stop]), style=style)
+    source = sample.info.get("source", "")
+    legend = f"{len(tokens)} tokens, {sample.num_trained} trained (green){' - ' + str(source) if source else ''}"
+    return Panel(text, title=title, subtitle=legend, title_align="left", subtitle_align="right")
