@@ -1,11 +1,14 @@
 """Copies of a base model for a session: whole, or sharing its weights under a LoRA adapter."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch and transformers annotate only part of what is used here)
+
 from __future__ import annotations
 
 import copy
 import warnings
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -62,7 +65,7 @@ def copy_with_adapter(base: torch.nn.Module, settings: LoraSettings) -> torch.nn
         # An adapter on a tied output head adapts the head alone, which is what train_unembed asks for.
         warnings.filterwarnings("ignore", message="Model (with|has) `tie_word_embeddings=True`")
         torch.manual_seed(settings.seed)
-        adapted = get_peft_model(model, config)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        adapted = get_peft_model(cast("Any", model), config)
     return cast("torch.nn.Module", adapted).eval()
 
 

@@ -36,7 +36,7 @@ from samplekit.server.work import MAX_BATCH_SIZE
 from samplekit.wire import names as wire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def create_app(
     service = Service(loaded, state_dir=None if state_dir is None else Path(state_dir))
 
     @contextlib.asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         yield
         service.close()
 

@@ -4,10 +4,13 @@ Rows (one a completion) of like prompt length share a batch, padded on the left;
 repeated for each of its completions, and rows that ended are dropped from the batch.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch and transformers annotate only part of what is used here)
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -180,7 +183,7 @@ class _Batch:
         for place, prompt in enumerate(wanted):
             start = longest - len(prompts[prompt])
             ids[place, start:], mask[place, start:] = prompts[prompt], 1
-        self._cache: Any = DynamicCache(config=self._model.config)
+        self._cache: Any = DynamicCache(config=cast("Any", self._model.config))
         self._mask = torch.from_numpy(mask).to(self._device)  # (R, tokens so far)
         self._call(torch.from_numpy(ids).to(self._device))
         self._select([wanted.index(prompt) for prompt, _ in self.rows])

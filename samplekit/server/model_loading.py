@@ -1,5 +1,8 @@
 """Load the model that a service trains: the package's own, or any Hugging Face causal model."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch and transformers annotate only part of what is used here)
+
 from __future__ import annotations
 
 import logging
@@ -52,24 +55,26 @@ def load_model(name: str = TINY) -> LoadedModel:
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    auto: Any = AutoModelForCausalLM  # its class methods are untyped
     started = time.perf_counter()
     source = str(TINY_FOLDER) if name == TINY else name
     if name == TINY:
         config = AutoConfig.from_pretrained(source)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(TINY_SEED)
-            module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            module = auto.from_config(config, dtype=torch.float32)
     else:
-        module = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        module = auto.from_pretrained(source, dtype=torch.float32)
     frozen = cast("PreTrainedModel", module.eval().requires_grad_(requires_grad=False))
     tokenizer = _load_tokenizer(source)
     text_config: Any = frozen.config.get_text_config()
+    embeddings: Any = frozen.get_input_embeddings()
     logger.info("loaded %s in %.1f s: %d parameters", name, time.perf_counter() - started, frozen.num_parameters())
     return LoadedModel(
         name,
         frozen,
         tokenizer,
-        frozen.get_input_embeddings().weight.shape[0],  # type: ignore[union-attr]  # pyright: ignore[reportUnknownMemberType]
+        int(embeddings.weight.shape[0]),
         int(getattr(text_config, "max_position_embeddings", None) or FALLBACK_CONTEXT),
         _stop_ids(source, text_config, tokenizer),
     )

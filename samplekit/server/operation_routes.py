@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.responses import Response
@@ -113,7 +113,7 @@ def refuse_other_shape(stand_in: object, uploaded: object, path: str) -> None:
             if name != "chunks":  # later chunks may be left out of a stand-in
                 refuse_other_shape(value, full[name], f"{path}.{name}")
     elif isinstance(stand_in, list) and isinstance(uploaded, list):
-        listed, whole = cast("list[Any]", stand_in), cast("list[Any]", uploaded)
+        listed, whole = cast("Sequence[Any]", stand_in), cast("Sequence[Any]", uploaded)
         if any(isinstance(item, Mapping) for item in listed):
             if len(listed) != len(whole):
                 raise invalid(f"{path} announces {len(listed)} items, the uploaded payload holds {len(whole)}")

@@ -1,5 +1,8 @@
 """The model of one session: the weights being trained, their gradients and optimizer, and the weights that generate."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch and transformers annotate only part of what is used here)
+
 from __future__ import annotations
 
 import math

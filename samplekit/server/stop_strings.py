@@ -1,5 +1,8 @@
 """Notice when a completion has produced a stop token or a stop string."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch and transformers annotate only part of what is used here)
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -115,7 +115,7 @@ def _custom_forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Wor
 
 
 def _gradient(item: object, index: int) -> object:
-    gradient = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+    gradient = cast("dict[str, Any]", item) if isinstance(item, dict) else dict[str, Any]()
     if "data" not in gradient or gradient.get("dtype", GRADIENT_DTYPE) not in GRADIENT_DTYPES:
         raise invalid(f"gradients[{index}] is {item!r:.80}, expected an object of data and dtype {GRADIENT_DTYPE}")
     return gradient["data"]
@@ -192,7 +192,7 @@ def read_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_t
     """
     if not isinstance(given, list) or not given:
         raise invalid(f"samples is {given!r:.80}, expected a list of at least one sample")
-    batch = cast("list[Any]", given)
+    batch = cast("Sequence[Any]", given)
     if len(batch) > MAX_BATCH_SIZE:
         raise invalid(f"samples holds {len(batch)} samples, expected at most {MAX_BATCH_SIZE}: send several batches")
     samples = _parse(batch)

@@ -4,6 +4,9 @@ Samples are padded on the right and never masked: under causal attention nothing
 reach it, so a padded batch gives the numbers of each sample alone.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch and transformers annotate only part of what is used here)
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
