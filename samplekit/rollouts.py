@@ -26,7 +26,7 @@ class Completion:
         tokens: token ids, int64 (T,), read-only; the stop token included where the sampler gave it.
         logprobs: nats of the policy that sampled, float32 (T,), read-only; at most 0.
         reward: its score, finite; None while unscored.
-        stop_reason: why it ended, as the sampler says.
+        stop_reason: why it ended: ``"stop"`` or ``"length"`` where a service sampled it.
         routed_experts_key: the service's key of the experts it was routed through, if any.
 
     Raises:

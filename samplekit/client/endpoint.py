@@ -85,11 +85,12 @@ class Endpoint:
 
     def build(self, request: Request) -> httpx.Request:
         """Turn a flow's request into httpx's; the key goes to the base URL and nowhere else."""
-        headers = {"user-agent": USER_AGENT, "accept": "application/json", **request.headers}
         to_service = request.url.startswith("/")
         url = self.base_url + request.url if to_service else request.url
         if not to_service:
             require_safe(url, "the service's URL for payloads")
+        host = httpx.URL(url).netloc.decode("ascii")
+        headers = {"host": host, "user-agent": USER_AGENT, "accept": "application/json", **request.headers}
         if to_service and request.authorized and self.key is not None:
             headers[names.AUTHORIZATION] = f"Bearer {self.key.reveal()}"
         if request.body is not None:

@@ -123,7 +123,7 @@ def _completion(sequence: JsonObject, where: str) -> Completion:
         return Completion(
             as_list(sequence.get("tokens"), "tokens"),
             sequence.get("logprobs"),
-            stop_reason=None if stop_reason is None else str(stop_reason),
+            stop_reason=None if stop_reason is None else str(stop_reason).removeprefix("STOP_REASON_").lower(),
             routed_experts_key=None if experts is None else str(experts),
         )
     except SampleError as error:
