@@ -1,0 +1,100 @@
+"""The Jinja environment chat templates run in: transformers' own, with its slow attribute path short-cut.
+
+Most of a render is attribute access (``message.role``, ``loop.first``, ``text.startswith``), and the sandbox answers each
+one by raising and catching an exception or by a chain of safety checks. The shortcuts below give the same answer for the
+few types templates really touch, and leave everything else to the sandbox. ``tests/chat/test_environment.py`` holds the
+two equal.
+"""
+
+from __future__ import annotations
+
+import json
+from types import BuiltinMethodType
+from typing import Any, cast
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+_DICT_READERS = frozenset({"get", "items", "keys", "values"})
+_STR_READERS = frozenset(name for name in dir(str) if not name.startswith("_")) - {"format", "format_map"}
+_LOOP_READERS = frozenset(name for name in dir(LoopContext) if not name.startswith("_"))
+
+
+class _GenerationTag(Extension):
+    """Read ``{% generation %}`` as transformers does: its body renders in a scope of its own."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """Render what transformers' sandbox renders, faster."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - whatever a template touches
+        """Give an attribute or item of ``obj`` as the sandbox would."""
+        kind = type(obj)
+        if kind is dict:
+            if attribute not in _DICT_ATTRIBUTES:
+                try:
+                    return obj[attribute]
+                except KeyError:
+                    return self.undefined(obj=obj, name=attribute)
+            if attribute in _DICT_READERS:
+                return getattr(obj, attribute)
+        elif (kind is str and attribute in _STR_READERS) or (kind is LoopContext and attribute in _LOOP_READERS):
+            return getattr(obj, attribute)
+        elif kind is Namespace and not attribute.startswith("_"):
+            try:
+                return getattr(obj, attribute)
+            except AttributeError:
+                return self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N805 - jinja2's own spelling
+        """Call ``__obj`` as the sandbox would; built-in methods cannot carry its marks, so they run at once."""
+        if type(__obj) is BuiltinMethodType:
+            kwargs.pop("_loop_vars", None)
+            kwargs.pop("_block_vars", None)
+            try:
+                return __obj(*args, **kwargs)
+            except StopIteration:
+                return __self.undefined("value was undefined because a callable raised a StopIteration exception")
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _tojson(
+    value: Any,  # noqa: ANN401 - any JSON
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def chat_environment() -> ChatEnvironment:
+    """Build the environment: trimmed blocks, loop controls, ``generation`` tags, JSON without HTML escapes.
+
+    Returns:
+        An environment whose templates expect ``strftime_now`` among the render's variables: the clock belongs to a
+        conversation, not to a process.
+    """
+    environment = ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+    filters = cast("dict[str, Any]", environment.filters)
+    filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    return environment

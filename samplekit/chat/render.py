@@ -1,0 +1,114 @@
+"""One chat template, compiled: messages in, text out, and every failure a TemplateError."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import jinja2
+from jinja2 import meta, nodes
+
+from samplekit.chat.environment import chat_environment
+from samplekit.chat.refusals import refuse
+
+MessageDict: TypeAlias = dict[str, Any]
+ToolDict: TypeAlias = dict[str, Any]
+Render: TypeAlias = Callable[[list[MessageDict]], str]
+
+_ENVIRONMENT = chat_environment()
+_GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
+
+
+class Renderer:
+    """Render one template as transformers would, with the clock handed in.
+
+    Attributes:
+        text: the template's source.
+        name: what errors call it.
+        variables: the names the template reads that a caller may set.
+        reads_clock: whether the template can print a date.
+    """
+
+    def __init__(self, text: str, constants: Mapping[str, Any], name: str) -> None:
+        self.text = text
+        self.name = name or f"template {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        self._constants = {"documents": None, **constants}
+        try:
+            tree = _ENVIRONMENT.parse(text)
+            self._template = _ENVIRONMENT.from_string(text)
+            names = meta.find_undeclared_variables(tree)
+        except Exception as error:
+            raise refuse(
+                "template_raised", f"{self.name} does not compile: {_words(error)}", template=self.name
+            ) from error
+        self.variables = frozenset(names) - _GIVEN - frozenset(_ENVIRONMENT.globals)
+        self.reads_clock = "strftime_now" in names
+        self.literals = "\0".join(_literals(tree))
+
+    def render(
+        self,
+        messages: list[MessageDict],
+        tools: list[ToolDict] | None,
+        kwargs: Mapping[str, Any],
+        *,
+        reply_follows: bool,
+        clock: dt.datetime,
+        index: int | None = None,
+    ) -> str:
+        """Render a conversation to text.
+
+        Args:
+            messages: normalised messages.
+            tools: JSON schemas, or None.
+            kwargs: what the template may read besides.
+            reply_follows: add the header that asks for a reply.
+            clock: the one time this conversation knows.
+            index: the message an error names.
+
+        Raises:
+            TemplateError: code ``template_raised``, with the template's own words.
+        """
+        try:
+            return self._template.render(
+                {
+                    **self._constants,
+                    "strftime_now": clock.strftime,
+                    **kwargs,
+                    "messages": messages,
+                    "tools": tools,
+                    "add_generation_prompt": reply_follows,
+                }
+            )
+        except Exception as error:
+            raise refuse(
+                "template_raised", f"{self.name} raised {_words(error)}", index=index, template=self.name
+            ) from error
+
+
+def bind(renderer: Renderer, kwargs: Mapping[str, Any], clock: dt.datetime) -> Callable[..., str | None]:
+    """Give a probe: a function that renders, or answers None where the template refuses."""
+    defaults = kwargs
+
+    def probe(
+        messages: list[MessageDict], *, reply_follows: bool = False, kwargs: Mapping[str, Any] | None = None
+    ) -> str | None:
+        chosen = defaults if kwargs is None else kwargs
+        try:
+            return renderer.render(messages, None, chosen, reply_follows=reply_follows, clock=clock)
+        except ValueError:
+            return None
+
+    return probe
+
+
+def _literals(tree: nodes.Template) -> list[str]:
+    """List the texts a template can write by itself."""
+    written = [data.data for data in tree.find_all(nodes.TemplateData)]
+    return written + [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+
+
+def _words(error: Exception) -> str:
+    text = str(error) or "no message"
+    return f"'{text}'" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {text}"

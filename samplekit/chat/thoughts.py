@@ -1,0 +1,52 @@
+"""Thinking blocks: the tags models put around their reasoning, and where they stand in a text."""
+
+from __future__ import annotations
+
+import re
+
+TAGS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+)
+_OPEN_AT_END = re.compile("(?:" + "|".join(re.escape(start) for start, _ in TAGS) + r")\s*\Z")
+_EMPTY_AT_END = re.compile("(?:" + "|".join(re.escape(a) + r"\s*" + re.escape(b) for a, b in TAGS) + r")\s*\Z")
+_CLOSERS = re.compile("|".join(re.escape(end) for _, end in TAGS))
+_THINKING_TOKEN = re.compile(r"think|thought|reason", re.IGNORECASE)
+
+
+def split_thought(content: str) -> tuple[str, str]:
+    """Split a reply's content into its inline reasoning and the rest; the reasoning is empty where no tag closes.
+
+    >>> split_thought("<think>two and two</think>4")
+    ('two and two', '4')
+    """
+    if not _CLOSERS.search(content):
+        return "", content
+    for start, end in TAGS:
+        thought, found, rest = content.partition(end)
+        if found:
+            _, opened, inside = thought.partition(start)
+            return (inside if opened else thought), rest
+    return "", content
+
+
+def ends_in_open_thought(prompt: str) -> bool:
+    """Tell whether a prompt leaves a thinking block open for the model to fill."""
+    return _OPEN_AT_END.search(prompt, max(0, len(prompt) - 64)) is not None
+
+
+def empty_thought_start(prompt: str) -> int | None:
+    """Find where an empty, closed thinking block that ends the prompt starts; None where there is none."""
+    found = _EMPTY_AT_END.search(prompt, max(0, len(prompt) - 128))
+    return found.start() if found else None
+
+
+def is_thinking_token(content: str) -> bool:
+    """Tell whether a control token is one of the tags around reasoning."""
+    return _THINKING_TOKEN.search(content) is not None

@@ -1,0 +1,131 @@
+"""A tokenizer's surface, read once: its added tokens, its backend, its special strings.
+
+Nothing here imports transformers: any object with the surface of a Hugging Face tokenizer will do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from samplekit.chat.refusals import refuse
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """One added token: its text, its id, whether it is special and whether text may be cut just before it."""
+
+    content: str
+    id: int
+    special: bool
+    cuttable: bool
+
+
+def backend_of(tokenizer: Any) -> Any:  # noqa: ANN401 - any tokenizer
+    """Give the Rust tokenizer behind a fast tokenizer, or None."""
+    for candidate in (tokenizer, getattr(tokenizer, "backend_tokenizer", None), getattr(tokenizer, "_tokenizer", None)):
+        if hasattr(candidate, "encode_batch_fast") and hasattr(candidate, "get_added_tokens_decoder"):
+            return candidate
+    return None
+
+
+def added_tokens(tokenizer: Any) -> list[AddedToken]:  # noqa: ANN401 - any tokenizer
+    """List the added tokens of a tokenizer; an empty list where it does not tell."""
+    backend = backend_of(tokenizer)
+    if backend is not None:
+        table, plain = backend.get_added_tokens_decoder(), _normalizes_nothing(backend)
+    else:
+        table, plain = getattr(tokenizer, "added_tokens_decoder", {}), False
+    if not isinstance(table, Mapping):
+        return []
+    return [_read(token, number, plain) for number, token in cast("Mapping[int, Any]", table).items()]
+
+
+def special_strings(tokenizer: Any) -> dict[str, Any]:  # noqa: ANN401 - any tokenizer
+    """Map names such as ``eos_token`` to their text, as templates read them."""
+    table = getattr(tokenizer, "special_tokens_map", None)
+    if not isinstance(table, Mapping):
+        return {}
+    return {key: _plain(value) for key, value in cast("Mapping[str, Any]", table).items()}
+
+
+def token_id(tokenizer: Any, text: str) -> int | None:  # noqa: ANN401 - any tokenizer
+    """Give the id of a token by its text, or None where the vocabulary lacks it."""
+    backend = backend_of(tokenizer)
+    if backend is not None:
+        return cast("int | None", backend.token_to_id(text))
+    convert = getattr(tokenizer, "convert_tokens_to_ids", None)
+    number = convert(text) if convert else None
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    return number if isinstance(number, int) and (number != unknown or text == tokenizer.unk_token) else None
+
+
+def token_text(tokenizer: Any, number: int) -> str | None:  # noqa: ANN401 - any tokenizer
+    """Give the text of a token by its id, or None where there is none."""
+    backend = backend_of(tokenizer)
+    if backend is not None:
+        return cast("str | None", backend.id_to_token(number))
+    convert = getattr(tokenizer, "convert_ids_to_tokens", None)
+    text = convert(number) if convert else None
+    return text if isinstance(text, str) else None
+
+
+def plain_ids(encoded: Any) -> list[int]:  # noqa: ANN401 - what tokenizers return differs
+    """Unwrap ids from a list, a mapping with ``input_ids``, a batch of one, or a tensor.
+
+    Raises:
+        TemplateError: code ``encoding_failed``.
+    """
+    if isinstance(encoded, Mapping) or hasattr(encoded, "input_ids"):
+        encoded = encoded["input_ids"]
+    if hasattr(encoded, "tolist"):
+        encoded = encoded.tolist()
+    if hasattr(encoded, "ids"):
+        encoded = encoded.ids
+    rows = list(cast("Sequence[Any]", encoded))
+    if len(rows) == 1 and isinstance(rows[0], Sequence):
+        rows = list(cast("Sequence[Any]", rows[0]))
+    if not all(isinstance(number, int) for number in rows):
+        raise refuse("encoding_failed", f"the tokenizer returned {type(encoded).__name__} of unknown shape", hint="")
+    return rows
+
+
+def chat_templates(tokenizer: Any) -> dict[str, str]:  # noqa: ANN401 - any tokenizer
+    """Give the tokenizer's templates by name; a single one is ``default``.
+
+    Raises:
+        TemplateError: code ``no_chat_template``.
+    """
+    found = getattr(tokenizer, "chat_template", None)
+    if isinstance(found, str) and found:
+        return {"default": found}
+    if isinstance(found, Mapping) and found:
+        return {str(name): str(text) for name, text in cast("Mapping[Any, Any]", found).items()}
+    raise refuse("no_chat_template", f"{type(tokenizer).__name__} has no chat_template")
+
+
+def _read(token: Any, number: int, plain: bool) -> AddedToken:  # noqa: ANN401 - AddedToken of either library
+    content = str(getattr(token, "content", token))
+    flags = [bool(getattr(token, name, False)) for name in ("lstrip", "rstrip", "single_word")]
+    matched_raw = plain or not getattr(token, "normalized", True)
+    special = bool(getattr(token, "special", True))
+    return AddedToken(content, number, special, bool(content) and matched_raw and not any(flags))
+
+
+def _normalizes_nothing(backend: Any) -> bool:  # noqa: ANN401 - a tokenizers.Tokenizer
+    normalizer = backend.normalizer
+    if normalizer is None:
+        return True
+    try:
+        state = json.loads(normalizer.__getstate__())
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return state == {"type": "Sequence", "normalizers": []}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(item) for item in cast("list[object]", value)]
+    return str(getattr(value, "content", value))

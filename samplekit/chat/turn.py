@@ -1,0 +1,144 @@
+"""From fitted texts to tokens: the strict and split rungs, the stop, and the mask of one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samplekit.chat.encode import Encoder, Ids
+from samplekit.chat.refusals import refuse
+
+_ANCHOR_ENDS = ("\n", "\n\n", "§", "。", "!")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A turn as pieces of text, before anything is encoded.
+
+    Attributes:
+        index: the reply's place in the conversation.
+        prompt: pieces of the prompt.
+        trained: pieces of the prompt and the completion up to its stop.
+        whole: pieces of the prompt and everything the template writes; None where that ends at the stop.
+        completion: the completion's text up to its stop.
+        without_calls: pieces like ``trained`` for the same reply without its tool calls; None where calls train.
+        grafted: whether the rung is ``graft``.
+        weight: how much the turn trains.
+        stop: the stop's text, or None for a reply cut short.
+        info: what the sample remembers.
+    """
+
+    index: int
+    prompt: list[str]
+    trained: list[str]
+    whole: list[str] | None
+    completion: str
+    without_calls: list[str] | None
+    grafted: bool
+    weight: float
+    stop: str | None
+    info: dict[str, Any]
+
+    def pieces(self) -> list[list[str]]:
+        """List every text to encode."""
+        return [text for text in (self.prompt, self.trained, self.whole, self.without_calls) if text is not None]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One assistant turn: the prompt as served, then what the model should produce.
+
+    Attributes:
+        prompt_length: how many of the tokens are the prompt.
+        mode: the rung: ``strict``, ``split`` or ``graft``.
+        message_index: the reply's place in the conversation.
+        stop_token: the id of the token that ends the reply, or None for a reply cut short.
+        info: template kwargs and choices that serving must match.
+    """
+
+    ids: Ids = field(repr=False)
+    weights: npt.NDArray[np.float32] = field(repr=False)
+    prompt_length: int
+    mode: str
+    message_index: int
+    stop_token: int | None
+    info: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @cached_property
+    def tokens(self) -> list[int]:
+        """Prompt and completion, T ids."""
+        return self.ids.tolist()
+
+    @cached_property
+    def loss_mask(self) -> list[float]:
+        """How much each token trains, T numbers; 0 over the prompt."""
+        return self.weights.tolist()
+
+
+def finish(draft: Draft, encoder: Encoder) -> Turn:
+    """Encode a draft and mask it.
+
+    Raises:
+        TemplateError: ``prefix_mismatch`` where no exact split exists, ``encoding_failed``.
+    """
+    prompt = encoder.tokens(draft.prompt)
+    tokens, strict = _join(draft.prompt, draft.trained, prompt, draft.completion, encoder)
+    end = len(tokens)
+    if draft.whole is not None:
+        rest = "".join(draft.whole)[sum(map(len, draft.trained)) :]
+        tokens, _ = _join(draft.trained, draft.whole, tokens, rest, encoder)
+    weights = np.zeros(len(tokens), dtype=np.float32)
+    weights[len(prompt) : end] = draft.weight
+    if draft.without_calls is not None:
+        start, stop = _calls_span(tokens, end, draft, prompt, encoder)
+        weights[start:stop] = 0
+    mode = "graft" if draft.grafted else "strict" if strict else "split"
+    stop_token = int(tokens[end - 1]) if draft.stop is not None and end > len(prompt) else None
+    return Turn(tokens, weights, len(prompt), mode, draft.index, stop_token, draft.info)
+
+
+def _join(before: Sequence[str], after: Sequence[str], ids: Ids, rest: str, encoder: Encoder) -> tuple[Ids, bool]:
+    """Continue ``ids``, the tokens of ``before``, to the text of ``after``; say whether that is after's own encoding."""
+    tokens = encoder.tokens(after)
+    shared = max(len(before) - 1, 0)
+    if list(before[:shared]) == list(after[:shared]):
+        # The pieces before the last are the same strings, so only the tail can differ.
+        tail = len(encoder.piece(before[shared])) if before else 0
+        head = len(ids) - tail
+    else:
+        head = 0
+    if len(tokens) >= len(ids) and np.array_equal(tokens[head : len(ids)], ids[head:]):
+        return tokens, True
+    return np.concatenate([ids, _continue(before[shared] if before else "", rest, encoder)]), False
+
+
+def _continue(tail: str, rest: str, encoder: Encoder) -> Ids:
+    """Encode text that continues a prompt, without the space that SentencePiece puts before a text's first word."""
+    if not rest:
+        return np.empty(0, dtype=np.int64)
+    if not encoder.adds_prefix:
+        return encoder.text(rest)
+    for end in _ANCHOR_ENDS:
+        anchor = encoder.text(tail + end)
+        both = encoder.text(tail + end + rest)
+        if len(both) > len(anchor) and np.array_equal(both[: len(anchor)], anchor):
+            return both[len(anchor) :]
+    raise refuse("prefix_mismatch", f"no exact split before {rest[:20]!r} exists in this vocabulary")
+
+
+def _calls_span(tokens: Ids, end: int, draft: Draft, prompt: Ids, encoder: Encoder) -> tuple[int, int]:
+    """Find the tokens that only the tool calls put there, by comparing with the same reply without them."""
+    without = encoder.tokens(draft.without_calls or [])
+    limit = min(end, len(without))
+    differs = np.flatnonzero(tokens[:limit] != without[:limit])
+    start = max(int(differs[0]) if len(differs) else limit, len(prompt))
+    room = min(limit - start, end - start) if limit > start else 0
+    same = tokens[end - room : end] == without[len(without) - room :]
+    unequal = np.flatnonzero(~same)
+    tail = room - (int(unequal[-1]) + 1 if len(unequal) else 0)
+    return start, end - tail
