@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import KNOWN_DTYPES, Sample, TensorData, trusted_sample
-from samplekit.sample.arrays import AnyArray, FloatArray, floats_array, freeze, ids_array, refuse_non_finite
+from samplekit.sample.arrays import (
+    AnyArray,
+    ArrayT,
+    FloatArray,
+    floats_array,
+    freeze,
+    ids_array,
+    refuse_non_finite,
+)
+from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence
 
 _LOGPROB_LIMIT = 0.001  # a log probability is 0 at most; a sampler's rounding may print a hair above it
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _KEYWORDS = ("advantages", "logprobs", "reference_logprobs")
 
 
@@ -52,7 +62,8 @@ def build_sample(
         extra: more arrays by name, each of shape (N,): integers of 0 or more become int64, other numbers float32.
         routed_experts_key: the service's key of the experts a rollout was routed through.
         max_length: the most tokens of the full sequence to keep (N, not the N - 1 positions).
-        truncation: where a longer sequence is cut, in every array alike: ``"right"`` keeps its start, ``"left"`` its end.
+        truncation: where a longer sequence is cut, in every array alike: ``"right"`` keeps its start, ``"left"`` its
+            end.
         info: where the sample came from; kept in files, never sent.
 
     Returns:
@@ -73,11 +84,11 @@ def build_sample(
         if values is not None:
             arrays[name] = _logprobs(values, mask, name)
     for name, values in (extra or {}).items():
-        arrays[name] = _aligned(_extra(name, values), len(ids), name)
+        arrays[name] = _aligned(_extra(name, values), len(ids), f"extra[{name!r}]")
     kept = _kept(len(ids), max_length, truncation)
-    shifted = {name: values[kept][1:] for name, values in arrays.items()}
+    shifted = {name: _cut(values, kept)[1:] for name, values in arrays.items()}
     _refuse_untrained(shifted["weights"], mask, max_length)
-    return trusted_sample(ids[kept], shifted, routed_experts_key, dict(info or {}))
+    return trusted_sample(_cut(ids, kept), shifted, _key(routed_experts_key), _info(info))
 
 
 def _kept(length: int, max_length: int | None, truncation: str) -> slice:
@@ -86,29 +97,37 @@ def _kept(length: int, max_length: int | None, truncation: str) -> slice:
         raise SampleError(f"truncation is {truncation!r}, expected 'right' or 'left'")
     if max_length is None:
         return slice(0, length)
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 2:
-        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more")
-    return slice(0, max_length) if truncation == "right" else slice(max(0, length - max_length), length)
+    if isinstance(max_length, bool) or not isinstance(max_length, int | np.integer) or max_length < 2:
+        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more tokens")
+    return slice(0, int(max_length)) if truncation == "right" else slice(max(0, length - int(max_length)), length)
 
 
-def _aligned(values: AnyArray, length: int, name: str) -> Any:  # noqa: ANN401 - returns the array it was given
+def _cut(values: ArrayT, kept: slice) -> ArrayT:
+    """Keep what stays, and let go of the rest: a view would hold the whole array in memory."""
+    part = cast("ArrayT", values[kept])
+    return values if len(part) == len(values) else freeze(part.copy())
+
+
+def _aligned(values: ArrayT, length: int, name: str) -> ArrayT:
     if len(values) == length:
         return values
     hint = "pass one value for every token"
     if len(values) == length - 1:
-        hint = "it looks already shifted; pass the full-length array (value i describes token i), build_sample shifts it once"
+        hint = "it looks already shifted; pass the full-length array (value i describes token i), it is shifted here"
     raise AlignmentError(
         f"{name} has length {len(values)}, tokens has length {length}, expected the same length: {hint}"
     )
 
 
 def _advantages(advantages: object, mask: FloatArray) -> FloatArray:
-    if isinstance(advantages, int | float | np.number) and not isinstance(advantages, bool):
-        value = float(advantages)
-        if not math.isfinite(value) or abs(value) > np.finfo(np.float32).max:
-            raise SampleError(f"advantages is {advantages}, expected a finite number: check the group's rewards")
-        return freeze(np.where(mask != 0, np.float32(value), np.float32(0)))
-    return floats_array(advantages, "advantages")
+    """Read full-length advantages, or spread one number over what trains."""
+    if getattr(advantages, "shape", None) == () and hasattr(advantages, "item"):
+        advantages = cast("Any", advantages).item()  # a numpy scalar, or a reward that is still a 0-d tensor
+    if not isinstance(advantages, int | float) or isinstance(advantages, bool):
+        return floats_array(advantages, "advantages")
+    if not abs(advantages) <= _FLOAT32_MAX:
+        raise SampleError(f"advantages is {advantages}, expected a finite float32 number: check the group's rewards")
+    return freeze(np.where(mask != 0, np.float32(advantages), np.float32(0)))
 
 
 def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
@@ -117,35 +136,51 @@ def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
     trained = mask != 0
     trained[0] = False  # no position predicts token 0
     repaired = np.where(trained | np.isfinite(given), given, np.float32(0))
-    refuse_non_finite(repaired, values if isinstance(values, list | tuple) else repaired, name)
-    highest = np.where(trained, repaired, np.float32(0)).max()
-    if highest > _LOGPROB_LIMIT:
+    refuse_non_finite(repaired, values if is_sequence(values) else repaired, name)
+    if np.where(trained, repaired, np.float32(0)).max() > _LOGPROB_LIMIT:
         index = int(np.flatnonzero(trained & (repaired > _LOGPROB_LIMIT))[0])
         raise SampleError(
-            f"{name} holds {given[index]} at index {index}, expected a log probability of at most 0 at a trained position: "
+            f"{name} holds {given[index]} at index {index}, expected at most 0 at a trained position: "
             "pass natural-log probabilities, not probabilities or negated ones"
         )
     return freeze(repaired)
 
 
-def _extra(name: str, values: object) -> AnyArray:
+def _extra(name: object, values: object) -> AnyArray:
+    """Read one more array, in the dtype that holds it exactly."""
+    if not isinstance(name, str) or not name:
+        raise SampleError(f"extra holds an array called {name!r}, expected a name: use a str")
     if name in KNOWN_DTYPES:
         how = f"{name}=" if name in _KEYWORDS else "loss_mask" if name in ("weights", "mask") else "tokens"
         raise SampleError(f"extra[{name!r}] is an input that build_sample makes itself: pass it through {how}")
     if isinstance(values, TensorData):
         return values.data
     try:
-        return ids_array(values, name)
+        return ids_array(values, f"extra[{name!r}]")
     except SampleError:
-        return floats_array(values, name)
+        return floats_array(values, f"extra[{name!r}]")
+
+
+def _key(routed_experts_key: object) -> str | None:
+    if routed_experts_key is None or isinstance(routed_experts_key, str):
+        return routed_experts_key
+    raise SampleError(
+        f"routed_experts_key is {describe_kind(routed_experts_key)}, expected text: pass the service's key"
+    )
+
+
+def _info(info: object) -> dict[str, Any]:
+    if info is None or is_mapping(info):
+        return dict(info or {})
+    raise SampleError(f"info is {describe_kind(info)}, expected a mapping of names to values: pass a dict")
 
 
 def _refuse_untrained(weights: FloatArray, mask: FloatArray, max_length: int | None) -> None:
     if weights.any():
         return
     found = "is 0 everywhere"
-    if mask.any():
+    if mask[1:].any():
+        found = f"trains no token that is predicted once max_length={max_length} cut the sequence"
+    elif mask.any():
         found = "trains token 0 only, which no position predicts"
-        if mask[1:].any():
-            found = f"trains only tokens that max_length={max_length} cut away"
     raise SampleError(f"loss_mask {found}, expected at least one trained token: drop the row or change the mask")

@@ -1,20 +1,20 @@
-"""Every exception samplekit raises.
+r"""Every exception samplekit raises.
 
 SamplekitError
 |- SampleError (ValueError)        the data cannot become a sample
 |  |- AlignmentError               arrays disagree about their length
 |  |- TemplateError                a chat template did not do what a sample needs: .code .message_index .hint
-|  |  \\- PrefixMismatchError       the template renders the prompt differently: .index, both contexts
+|  |  \- PrefixMismatchError       the template renders the prompt differently: .index, both contexts
 |  |- LossInputError               a loss reads an input the sample lacks, or of another dtype
-|  \\- FileFormatError              a line of a file is not what it should be: .path .line
+|  \- FileFormatError              a line of a file is not what it should be: .path .line
 |- PackingError (ValueError)       rows cannot be filled as asked
 |- ServiceError                    the service said no, or nothing
 |  |- ConnectionFailedError (ConnectionError)
 |  |- StatusError                  .status .request_id .body
-|  \\- OperationError               .operation_id .kind .code
+|  \- OperationError               .operation_id .kind .code
 |     |- OperationFailedError
-|     \\- OperationTimeoutError (TimeoutError)   still running: keep the Operation and ask again
-\\- MissingExtraError (ImportError) names the command that installs the extra
+|     \- OperationTimeoutError (TimeoutError)   still running: keep the Operation and ask again
+\- MissingExtraError (ImportError) names the command that installs the extra
 
 A message says where, what was found, what was expected and what to do, in one sentence.
 Every class pickles: errors cross process pools.
@@ -25,9 +25,12 @@ from __future__ import annotations
 from typing import Any
 
 
-def _rebuild(cls: type[SamplekitError], message: str, fields: dict[str, Any]) -> SamplekitError:
-    """Recreate an error from its message and its named fields, as pickle asks."""
-    return cls(message, **fields)
+def _rebuild(cls: type[SamplekitError], fields: dict[str, Any]) -> SamplekitError:
+    """Recreate an error from its fields, as pickle asks; not through __init__, whose parameters differ by class."""
+    error = cls.__new__(cls)
+    error.args = (fields["message"],)
+    error.__dict__.update(fields)
+    return error
 
 
 class SamplekitError(Exception):
@@ -38,9 +41,7 @@ class SamplekitError(Exception):
         self.message = message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {name: value for name, value in self.__dict__.items() if name not in {"message", "__notes__"}}
-        state = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
-        return _rebuild, (type(self), self.message, fields), state
+        return _rebuild, (type(self), dict(self.__dict__))
 
 
 class SampleError(SamplekitError, ValueError):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from samplekit.errors import SampleError
+from samplekit.sample.kinds import describe_kind, is_mapping
 
 Aggregation: TypeAlias = Literal["fixed_horizon", "token_mean", "sequence_mean"]
 Ratio: TypeAlias = Literal["token", "sequence"]
@@ -22,12 +24,12 @@ _WIRE_NAMES = {
     "aggregation": "agg_type",
     "ratio": "ratio_type",
 }
-_AGGREGATION_WIRE = "GRPO_LOSS_AGGREGATION_TYPE_"
-_RATIO_WIRE = "GRPO_LOSS_RATIO_TYPE_"
+_ENUM_PREFIXES = {"aggregation": "GRPO_LOSS_AGGREGATION_TYPE_", "ratio": "GRPO_LOSS_RATIO_TYPE_"}
 _POLICY_INPUTS = frozenset({"target_tokens", "logprobs", "advantages"})
 _MASK_INPUTS = frozenset({"weights", "mask"})
 
 
+@dataclass(frozen=True)
 class Loss:
     """What every loss answers: its wire spelling and the inputs it reads."""
 
@@ -36,7 +38,10 @@ class Loss:
 
     def to_wire(self) -> dict[str, Any]:
         """Spell the loss as the service does; every setting is sent, so no server default decides."""
-        settings = {_WIRE_NAMES.get(item.name, item.name): self._wire_value(item.name) for item in fields(self)}  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        settings = {
+            _WIRE_NAMES.get(item.name, item.name): _wire_value(item.name, getattr(self, item.name))
+            for item in fields(self)
+        }
         return {"type": self.wire_type, **({self.wire_params: settings} if settings else {})}
 
     def required_inputs(self) -> frozenset[str]:
@@ -54,41 +59,41 @@ class Loss:
         Raises:
             SampleError: the type is unknown, or a setting is unknown or out of its range.
         """
-        kind = mapping.get("type") if isinstance(mapping, Mapping) else None
+        given: object = mapping
+        if not is_mapping(given):
+            raise SampleError(f"loss is {describe_kind(given)}, expected an object with a type: pass loss.to_wire()")
+        kind = given.get("type")
         found = next((loss for loss in LOSSES if loss.wire_type == kind), None)
         if found is None:
             raise SampleError(f"loss.type is {kind!r}, expected one of {', '.join(loss.wire_type for loss in LOSSES)}")
-        extra = set(mapping) - {"type", found.wire_params}
+        extra = set(given) - {"type", found.wire_params}
         if extra:
-            raise SampleError(f"loss holds {sorted(extra)}, expected only 'type' and {found.wire_params!r}")
-        params = mapping.get(found.wire_params) or {}
-        if not isinstance(params, Mapping):
-            raise SampleError(f"loss.{found.wire_params} is {params!r}, expected an object of settings")
-        return found.from_params(params)
+            raise SampleError(
+                f"loss holds {sorted(extra)}, expected only 'type' and {found.wire_params!r}: take it out"
+            )
+        return found.from_params(given.get(found.wire_params))
 
     @classmethod
-    def from_params(cls, params: Mapping[str, Any]) -> Loss:
-        """Read the settings of this loss in the service's spelling."""
-        names = {_WIRE_NAMES.get(item.name, item.name): item.name for item in fields(cls)}  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        unknown = set(params) - set(names)
+    def from_params(cls, params: Mapping[str, Any] | None) -> Loss:
+        """Read the settings of this loss in the service's spelling; None where there are none.
+
+        Raises:
+            SampleError: a setting is unknown, missing or out of its range.
+        """
+        given: object = {} if params is None else params
+        if not is_mapping(given):
+            raise SampleError(f"loss.{cls.wire_params} is {describe_kind(given)}, expected an object of settings")
+        names = {_WIRE_NAMES.get(item.name, item.name): item.name for item in fields(cls)}
+        unknown = set(given) - set(names)
         if unknown:
-            raise SampleError(f"loss.{cls.wire_params} holds {sorted(unknown)}, expected only {sorted(names)}")
-        try:
-            return cls(**{names[key]: cls._own_value(value) for key, value in params.items() if value is not None})
-        except TypeError as error:
-            raise SampleError(f"loss.{cls.wire_params} lacks a setting: {error}") from error
-
-    def _wire_value(self, name: str) -> float | str:
-        value = getattr(self, name)
-        if name == "aggregation":
-            return _AGGREGATION_WIRE + value.upper()
-        return _RATIO_WIRE + value.upper() if name == "ratio" else float(value)
-
-    @staticmethod
-    def _own_value(value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return value.removeprefix(_AGGREGATION_WIRE).removeprefix(_RATIO_WIRE).lower()
+            raise SampleError(
+                f"loss.{cls.wire_params} holds {sorted(unknown)}, expected only {sorted(names)}: take it out"
+            )
+        settings = {names[key]: _own_value(names[key], value) for key, value in given.items() if value is not None}
+        missing = sorted({item.name for item in fields(cls) if item.default is MISSING} - set(settings))
+        if missing:
+            raise SampleError(f"loss.{cls.wire_params} lacks {missing}, which has no default: add it")
+        return cls(**settings)
 
 
 @dataclass(frozen=True)
@@ -237,15 +242,29 @@ LOSSES: tuple[type[Loss], ...] = (CrossEntropy, ImportanceSampling, PPO, GRPO, C
 """Every loss the service knows."""
 
 
+def _wire_value(name: str, value: Any) -> float | str:  # noqa: ANN401 - a setting, checked by its loss
+    prefix = _ENUM_PREFIXES.get(name)
+    return float(value) if prefix is None else f"{prefix}{value}".upper()
+
+
+def _own_value(name: str, value: object) -> object:
+    """Read a setting in the service's spelling: enum members lose their prefix, and are refused without it."""
+    prefix = _ENUM_PREFIXES.get(name)
+    if prefix is None:
+        return value
+    if not isinstance(value, str) or not value.startswith(prefix):
+        raise SampleError(
+            f"loss setting {name} is {value!r}, expected text that starts with {prefix}: see Loss.to_wire"
+        )
+    return value.removeprefix(prefix).lower()
+
+
 def _check_number(loss: Loss, name: str, value: object, low: float, high: float) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not (math.isfinite(value) and low <= value <= high)
-    ):
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not (math.isfinite(number) and low <= number <= high):
         end = "or more" if math.isinf(high) else f"to {high:g}"
         raise SampleError(
-            f"{type(loss).__name__}({name}={value!r}) is out of range, expected a number of {low:g} {end}"
+            f"{type(loss).__name__}({name}={value!r}) is out of range, expected a number of {low:g} {end}: set {name}"
         )
 
 
@@ -254,11 +273,12 @@ def _check_clip(loss: Loss, low: float, high: float) -> None:
     _check_number(loss, "clip_high", high, 0.0, math.inf)
     if low > 1 or high < 1:
         raise SampleError(
-            f"{type(loss).__name__}(clip_low={low}, clip_high={high}) keeps no ratio of 1, expected clip_low <= 1 <= clip_high: "
-            f"bounds are absolute ratios, not offsets (0.2 and 0.28 in an offset recipe are clip_low=0.8, clip_high=1.28)"
+            f"{type(loss).__name__}(clip_low={low}, clip_high={high}) keeps no ratio of 1, expected clip_low <= 1 and "
+            "clip_high >= 1: bounds are absolute ratios, not offsets (0.2 and 0.28 in an old recipe are clip_low=0.8 "
+            "and clip_high=1.28)"
         )
 
 
 def _check_choice(loss: Loss, name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise SampleError(f"{type(loss).__name__}({name}={value!r}) is unknown, expected one of {', '.join(choices)}")
+        raise SampleError(f"{type(loss).__name__}({name}={value!r}) is unknown: use one of {', '.join(choices)}")

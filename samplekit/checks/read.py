@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import KNOWN_DTYPES, Sample
 from samplekit.sample.arrays import AnyArray, IntArray, floats_array, ids_array
 from samplekit.sample.digits import shared_buffer
+from samplekit.sample.kinds import is_mapping, is_sequence
 
-_SAMPLE_KEYS = {"model_input", "loss_fn_inputs", "routed_experts_key", "info"}
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Fault(NamedTuple):
@@ -34,7 +37,7 @@ class Arrays:
         length: T, as far as it is known.
         names: every input that is there, readable or not.
         faults: what was wrong on the way.
-        shifted: True where the targets are known to be the next tokens, because they share one buffer.
+        sequence: int64 (T + 1,), where the targets are known to be the next tokens because they share this buffer.
     """
 
     tokens: IntArray | None
@@ -42,74 +45,128 @@ class Arrays:
     length: int
     names: frozenset[str]
     faults: list[Fault] = field(default_factory=list[Fault])
-    shifted: bool = False
+    sequence: IntArray | None = None
+
+    @property
+    def weights(self) -> AnyArray | None:
+        """How each position counts: ``weights``, else ``mask``, else None."""
+        weights = self.inputs.get("weights")
+        return self.inputs.get("mask") if weights is None else weights
+
+    @cached_property
+    def trained(self) -> BoolArray:
+        """Which positions train, bool (T,): those whose weight is not 0; all of them where there are no weights."""
+        weights = self.weights
+        return np.ones(self.length, dtype=np.bool_) if weights is None else weights != 0
+
+    @cached_property
+    def num_trained(self) -> int:
+        """How many positions train."""
+        return int(np.count_nonzero(self.trained))
 
 
-def read_sample(sample: Sample) -> Arrays:
-    """Give the arrays of a Sample: its constructor has refused what `read_mapping` looks for."""
+def read(sample: object) -> Arrays:
+    """Give the arrays of a Sample, of a mapping in the service's spelling, or of a model of its SDK."""
+    if isinstance(sample, Sample):
+        return _read_sample(sample)
+    mapping = _mapping_of(sample)
+    if mapping is not None:
+        return _read_mapping(mapping)
+    fault = Fault(
+        "invalid_field", "", f"is {_short(sample)}, expected a Sample or a mapping: build it with build_sample"
+    )
+    return Arrays(None, {}, 0, frozenset({"target_tokens"}), [fault])
+
+
+def _read_sample(sample: Sample) -> Arrays:
+    """Take the arrays out: the constructor has refused what `_read_mapping` looks for."""
     inputs = {name: tensor.data for name, tensor in sample.loss_fn_inputs.items()}
     tokens = sample.model_input.tokens
-    targets = cast("IntArray | None", inputs.get("target_tokens"))
-    shifted = targets is not None and shared_buffer(tokens, targets) is not None
-    return Arrays(tokens, inputs, len(tokens), frozenset(inputs), shifted=shifted)
+    targets = inputs.get("target_tokens")
+    sequence = None if targets is None else shared_buffer(tokens, targets)
+    return Arrays(tokens, inputs, len(tokens), frozenset(inputs), sequence=sequence)
 
 
-def read_mapping(mapping: Mapping[str, Any]) -> Arrays:
-    """Give the arrays of a sample in the service's spelling, and every fault in its fields."""
-    faults = [Fault("invalid_field", key, "is unknown, expected only model_input, loss_fn_inputs and routed_experts_key")
-              for key in mapping if key not in _SAMPLE_KEYS]  # fmt: skip
+def _read_mapping(mapping: Mapping[str, Any]) -> Arrays:
+    faults = list(_unknown_keys(mapping, "", ("model_input", "loss_fn_inputs", "routed_experts_key", "info")))
+    key, info = mapping.get("routed_experts_key"), mapping.get("info")
+    if key is not None and not isinstance(key, str):
+        faults.append(Fault("invalid_field", "routed_experts_key", f"is {_short(key)}, expected text"))
+    if info is not None and not is_mapping(info):
+        faults.append(Fault("invalid_field", "info", f"is {_short(info)}, expected an object"))
     tokens, length = _read_tokens(mapping.get("model_input"), faults)
     given = mapping.get("loss_fn_inputs")
-    if not isinstance(given, Mapping):
-        faults.append(
-            Fault("invalid_field", "loss_fn_inputs", f"is {_short(given)}, expected an object of tensors by name")
-        )
-        given = {}
+    if not is_mapping(given):
+        text = f"is {_short(given)}, expected an object of tensors by name"
+        faults.append(Fault("invalid_field", "loss_fn_inputs", text))
+        return Arrays(tokens, {}, length, frozenset(), faults)
+    inputs = _read_inputs(given, length, faults)
+    return Arrays(tokens, inputs, length, frozenset(map(str, given)), faults)
+
+
+def _read_inputs(given: Mapping[str, Any], length: int, faults: list[Fault]) -> dict[str, AnyArray]:
+    """Read every tensor; those of another length than the tokens are left out of what the rules compare."""
     inputs: dict[str, AnyArray] = {}
-    for name, tensor in cast("Mapping[str, Any]", given).items():
+    for name, tensor in given.items():
         values = _read_tensor(name, tensor, faults)
         if values is not None and length and len(values) != length:
-            faults.append(Fault("length_mismatch", f"loss_fn_inputs[{name!r}]",
-                                f"holds {len(values)} values, model_input holds {length} tokens"))  # fmt: skip
+            text = f"holds {len(values)} values, model_input holds {length} tokens: trim every array alike"
+            faults.append(Fault("length_mismatch", f"loss_fn_inputs[{name!r}]", text))
         elif values is not None:
             inputs[name] = values
     if "weights" in given and "mask" in given:
-        faults.append(Fault("weights_and_mask", "loss_fn_inputs", "holds both weights and mask: keep one"))
-    return Arrays(tokens, inputs, length, frozenset(cast("Mapping[str, Any]", given)), faults)
+        faults.append(Fault("weights_and_mask", "loss_fn_inputs", "holds both 'weights' and 'mask': keep one"))
+    return inputs
 
 
 def _read_tokens(model_input: object, faults: list[Fault]) -> tuple[IntArray | None, int]:
     """Read every chunk; the length is known even where an id is not."""
-    chunks = cast("Mapping[str, Any]", model_input).get("chunks") if isinstance(model_input, Mapping) else None
-    if not isinstance(chunks, Sequence) or isinstance(chunks, str | bytes):
+    outer = _mapping_of(model_input)
+    if outer is None:
+        text = f"is {_short(model_input)}, expected an object with chunks"
+        faults.append(Fault("invalid_field", "model_input", text))
+        return None, 0
+    faults += _unknown_keys(outer, "model_input", ("chunks",))
+    chunks = outer.get("chunks")
+    if not is_sequence(chunks):
         faults.append(Fault("invalid_field", "model_input.chunks", f"is {_short(chunks)}, expected a list of chunks"))
         return None, 0
     if not chunks:
-        faults.append(Fault("empty", "model_input.chunks", "is empty, expected at least one chunk"))
+        faults.append(Fault("empty", "model_input.chunks", "is empty, expected at least one chunk: drop the sample"))
         return None, 0
     parts: list[IntArray] = []
     length = 0
-    for index, chunk in enumerate(cast("Sequence[Any]", chunks)):
-        slot = f"model_input.chunks[{index}].encoded_text.tokens"
-        text = chunk.get("encoded_text") if isinstance(chunk, Mapping) else None
-        ids = text.get("tokens") if isinstance(text, Mapping) else None
-        length += len(ids) if hasattr(ids, "__len__") else 0
-        parts.extend(_convert(slot, ids, "int64", faults))
+    for index, chunk in enumerate(chunks):
+        ids = _chunk_ids(chunk, f"model_input.chunks[{index}]", faults)
+        length += len(ids) if ids is not None and hasattr(ids, "__len__") else 0
+        parts.extend(_convert(f"model_input.chunks[{index}].encoded_text.tokens", ids, "int64", faults))
     return (np.concatenate(parts) if len(parts) == len(chunks) else None), length
 
 
-def _read_tensor(name: str, tensor: object, faults: list[Fault]) -> AnyArray | None:
+def _chunk_ids(chunk: object, slot: str, faults: list[Fault]) -> Any:  # noqa: ANN401 - whatever stands there
+    outer = _mapping_of(chunk) or {}
+    inner = _mapping_of(outer.get("encoded_text")) or {}
+    faults += _unknown_keys(outer, slot, ("encoded_text",))
+    faults += _unknown_keys(inner, f"{slot}.encoded_text", ("tokens",))
+    return inner.get("tokens")
+
+
+def _read_tensor(name: object, given: object, faults: list[Fault]) -> AnyArray | None:
     slot = f"loss_fn_inputs[{name!r}]"
-    if not isinstance(tensor, Mapping) or set(tensor) - {"data", "dtype"} or "data" not in tensor:
-        faults.append(Fault("invalid_field", slot, f"is {_short(tensor)}, expected an object of data and dtype"))
+    tensor = _mapping_of(given)
+    if not isinstance(name, str) or tensor is None or "data" not in tensor:
+        faults.append(
+            Fault("invalid_field", slot, f"is {_short(given)}, expected a name for an object of data and dtype")
+        )
         return None
+    faults += _unknown_keys(tensor, slot, ("data", "dtype"))
     dtype = tensor.get("dtype")
     if dtype not in ("int64", "float32"):
-        faults.append(Fault("dtype", slot, f"has dtype {dtype!r}, expected 'int64' or 'float32'"))
+        faults.append(Fault("dtype", slot, f"has dtype {_short(dtype)}, expected 'int64' or 'float32'"))
         return None
     allowed = KNOWN_DTYPES.get(name, (dtype,))
     if dtype not in allowed:
-        faults.append(Fault("dtype", slot, f"has dtype {dtype}, expected {' or '.join(allowed)}"))
+        faults.append(Fault("dtype", slot, f"has dtype {dtype}, expected {' or '.join(allowed)}: convert it"))
     return next(_convert(slot, tensor["data"], dtype, faults), None)
 
 
@@ -127,6 +184,21 @@ def _code_of(error: SampleError, dtype: str) -> str:
     if dtype == "int64":
         return "token_id"
     return "not_finite" if "expected a finite float32" in error.message else "not_a_number"
+
+
+def _unknown_keys(mapping: Mapping[str, Any], slot: str, known: tuple[str, ...]) -> Iterator[Fault]:
+    for key in mapping:
+        if key not in known:
+            where = f"{slot}.{key}" if slot else f"{key}"
+            yield Fault("invalid_field", where, f"is unknown, expected only {' and '.join(known)}: take it out")
+
+
+def _mapping_of(value: object) -> Mapping[str, Any] | None:
+    """Read an object of the wire, also where a pydantic model stands for it."""
+    if not is_mapping(value) and hasattr(value, "model_dump"):
+        dump: Any = value
+        value = dump.model_dump(exclude_none=True)
+    return value if is_mapping(value) else None
 
 
 def _short(value: object) -> str:

@@ -32,7 +32,7 @@ CODES: Mapping[str, str] = MappingProxyType({
     "fractional_weight": "warning: the loss counts every non-zero weight as 1",
     "advantage_outside_mask": "warning: an advantage is not 0 where the weight is 0",
     "no_mask": "warning: the loss acts on every position and the sample has neither weights nor mask",
-    "zero_logprob": "warning: a log probability is exactly 0 at a trained position",
+    "zero_logprobs": "warning: most log probabilities at trained positions are exactly 0",
     "trained_share": "warning: the trained share is outside the expected one",
 })  # fmt: skip
 """Every code a finding may carry, with what it means."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from samplekit.checks.read import Arrays, Fault
+from samplekit.checks.read import Arrays, BoolArray, Fault
 from samplekit.losses import DRO, GRPO, CrossEntropy, Loss
 from samplekit.sample import KNOWN_DTYPES
 from samplekit.sample.arrays import AnyArray
@@ -24,122 +23,123 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
         vocab_size: ids must be below it, if known.
         max_length: the most tokens the full sequence (T + 1) may hold, if any.
     """
-    weights = arrays.inputs.get("weights")
-    if weights is None:
-        weights = arrays.inputs.get("mask")
+    weights = arrays.weights
     yield from _names(arrays, loss)
     if weights is not None:
         yield from _weights(arrays, weights, loss)
-    elif isinstance(loss, DRO) or (isinstance(loss, GRPO) and (loss.beta > 0 or loss.ratio == "sequence")):
-        if not arrays.names & {"weights", "mask"}:
-            yield Fault("no_mask", "loss_fn_inputs", f"has neither weights nor mask, and {type(loss).__name__} as it is set "
-                        "acts on every position, also those of advantage 0: add weights")  # fmt: skip
-    yield from _targets(arrays, weights)
-    yield from _logprobs(arrays, weights)
+        yield from _advantages(arrays)
+    elif _acts_everywhere(loss) and not arrays.names & {"weights", "mask"}:
+        text = f"has neither weights nor mask, and {_spoken(loss)} as it is set acts on every position: add weights"
+        yield Fault("no_mask", "loss_fn_inputs", text)
+    yield from _targets(arrays)
+    for name in ("logprobs", "reference_logprobs"):
+        yield from _logprobs(arrays, name)
     yield from _limits(arrays, vocab_size, max_length)
 
 
 def _names(arrays: Arrays, loss: Loss | None) -> Iterator[Fault]:
     required = frozenset({"target_tokens"}) if loss is None else loss.required_inputs()
-    if not required <= arrays.names:
-        for name in sorted(required - arrays.names):
-            why = f"which {_spoken(loss)} reads" if loss else "which every loss reads"
-            yield Fault("missing_input", "loss_fn_inputs", f"has no {name!r}, {why}, found {sorted(arrays.names)}")
-    if not arrays.names <= KNOWN_DTYPES.keys():
-        for name in sorted(arrays.names - KNOWN_DTYPES.keys()):
-            yield Fault(
-                "unknown_input",
-                f"loss_fn_inputs[{name!r}]",
-                "is not an input the service knows: it is left out of requests",
-            )
+    for name in sorted(required - arrays.names):
+        text = f"has no {name!r}, which {_spoken(loss)} reads, found {sorted(arrays.names)}"
+        yield Fault("missing_input", "loss_fn_inputs", text)
+    for name in sorted(arrays.names - KNOWN_DTYPES.keys()):
+        yield Fault("unknown_input", _slot(name), "is not an input the service knows: it is left out of requests")
     if isinstance(loss, GRPO) and loss.beta == 0 and "reference_logprobs" in arrays.names:
-        yield Fault("unused_input", "loss_fn_inputs['reference_logprobs']", "changes nothing while GRPO's beta is 0")
+        yield Fault("unused_input", _slot("reference_logprobs"), "changes nothing while GRPO's beta is 0: set beta")
 
 
-def _spoken(loss: Loss) -> str:
-    return f"{type(loss).__name__} ({loss.wire_type.removeprefix('LOSS_TYPE_').lower()})"
+def _acts_everywhere(loss: Loss | None) -> bool:
+    """Tell whether a loss acts on positions whose advantage is 0, so that only a mask keeps it off the prompt."""
+    return isinstance(loss, DRO) or (isinstance(loss, GRPO) and (loss.beta > 0 or loss.ratio == "sequence"))
 
 
 def _weights(arrays: Arrays, weights: AnyArray, loss: Loss | None) -> Iterator[Fault]:
-    slot = "loss_fn_inputs['weights']" if "weights" in arrays.inputs else "loss_fn_inputs['mask']"
-    if not weights.any():
+    slot = _slot("weights" if "weights" in arrays.inputs else "mask")
+    if not arrays.num_trained:
         yield Fault("nothing_trained", slot, "is 0 everywhere, expected at least one trained position: drop the sample")
     if weights.min() < 0:
-        yield Fault(
-            "negative_weight", slot, f"holds {_first(weights, weights < 0)}: it pushes the token's probability down"
-        )
-    if loss is not None and not isinstance(loss, CrossEntropy):
-        fractional = (weights != 0) & (weights != 1)
-        if fractional.any():
-            yield Fault("fractional_weight", slot, f"holds {_first(weights, fractional)}, and {type(loss).__name__} counts every "
-                        "non-zero weight as 1: scale the advantages instead")  # fmt: skip
-    advantages = arrays.inputs.get("advantages")
-    if advantages is not None and len(advantages) == len(weights):
-        outside = (advantages != 0) & (weights == 0)
-        if outside.any():
-            yield Fault("advantage_outside_mask", "loss_fn_inputs['advantages']",
-                        f"holds {_first(advantages, outside)}, where the weight is 0: the loss ignores it")  # fmt: skip
-
-
-def _targets(arrays: Arrays, weights: AnyArray | None) -> Iterator[Fault]:
-    targets, tokens = arrays.inputs.get("target_tokens"), arrays.tokens
-    if arrays.shifted or targets is None or tokens is None or len(targets) != len(tokens):
+        text = f"holds {_first(weights, weights < 0)}, and pushes the token's probability down: is that meant?"
+        yield Fault("negative_weight", slot, text)
+    if loss is None or isinstance(loss, CrossEntropy) or np.count_nonzero(weights == 1) == arrays.num_trained:
         return
-    sequence = np.append(tokens, targets[-1])
-    wrong = sequence[len(sequence) - len(targets) :] != targets
-    if weights is not None and len(weights) == len(wrong):
-        wrong &= weights != 0
+    found = _first(weights, arrays.trained & (weights != 1))
+    text = f"holds {found}, and {_spoken(loss)} counts every non-zero weight as 1: scale the advantages instead"
+    yield Fault("fractional_weight", slot, text)
+
+
+def _advantages(arrays: Arrays) -> Iterator[Fault]:
+    advantages = arrays.inputs.get("advantages")
+    if advantages is None or len(advantages) != len(arrays.trained):
+        return
+    outside = (advantages != 0) > arrays.trained  # nonzero and not trained
+    if np.count_nonzero(outside):
+        text = f"holds {_first(advantages, outside)}, where the weight is 0 and the loss ignores it: is the mask right?"
+        yield Fault("advantage_outside_mask", _slot("advantages"), text)
+
+
+def _targets(arrays: Arrays) -> Iterator[Fault]:
+    targets, tokens = arrays.inputs.get("target_tokens"), arrays.tokens
+    if arrays.sequence is not None or targets is None or tokens is None or len(targets) != len(tokens):
+        return
+    following = np.roll(tokens, -1)
+    wrong = following != targets
+    wrong[-1] = False  # what follows the last token is not in the input
+    if len(arrays.trained) == len(wrong):
+        wrong &= arrays.trained
     if wrong.any():
         index = int(np.flatnonzero(wrong)[0])
-        yield Fault("target_not_next", "loss_fn_inputs['target_tokens']",
-                    f"holds {targets[index]} at index {index}, the next input token is {sequence[index + 1]}{_more(wrong)}: "
-                    "targets are the input shifted by one; allow='target_not_next' accepts other targets")  # fmt: skip
+        text = (
+            f"holds {_first(targets, wrong)}, the next input token is {following[index]}: "
+            "build the sample with build_sample, or accept other targets with allow='target_not_next'"
+        )
+        yield Fault("target_not_next", _slot("target_tokens"), text)
 
 
-def _logprobs(arrays: Arrays, weights: AnyArray | None) -> Iterator[Fault]:
-    for name in ("logprobs", "reference_logprobs"):
-        values = arrays.inputs.get(name)
-        if values is None or values.max() < 0:
-            continue
-        trained: Any = True if weights is None or len(weights) != len(values) else weights != 0
-        for code, found, advice in (
-            (
-                "positive_logprob",
-                (values > _LOGPROB_LIMIT) & trained,
-                "expected at most 0: pass natural-log probabilities",
-            ),
-            (
-                "zero_logprob",
-                (values == 0) & trained,
-                "a probability of exactly 1: check that the values are not padding",
-            ),
-        ):
-            if found.any():
-                yield Fault(
-                    code, f"loss_fn_inputs[{name!r}]", f"holds {_first(values, found)} where it trains, {advice}"
-                )
+def _logprobs(arrays: Arrays, name: str) -> Iterator[Fault]:
+    values = arrays.inputs.get(name)
+    if values is None or len(values) != len(arrays.trained):
+        return
+    if values.max() > _LOGPROB_LIMIT:
+        positive = (values > _LOGPROB_LIMIT) & arrays.trained
+        if positive.any():
+            text = f"holds {_first(values, positive)} where it trains, expected at most 0: pass natural logs"
+            yield Fault("positive_logprob", _slot(name), text)
+    zero = (values == 0) & arrays.trained
+    if 2 * np.count_nonzero(zero) > arrays.num_trained:
+        text = f"holds {_first(values, zero)}, a probability of 1, at most trained positions: is it padding?"
+        yield Fault("zero_logprobs", _slot(name), text)
 
 
 def _limits(arrays: Arrays, vocab_size: int | None, max_length: int | None) -> Iterator[Fault]:
     if max_length is not None and arrays.length + 1 > max_length:
-        yield Fault("too_long", "model_input", f"and its last target hold {arrays.length + 1} tokens, the limit is {max_length}: "
-                    "cut with build_sample(max_length=...)")  # fmt: skip
-    if vocab_size is None:
+        text = (
+            f"and its last target hold {arrays.length + 1} tokens, the limit is {max_length}: "
+            "cut with build_sample(max_length=...)"
+        )
+        yield Fault("too_long", "model_input", text)
+    if vocab_size is None or (arrays.sequence is not None and arrays.sequence.max() < vocab_size):
         return
-    for slot, ids in (
-        ("model_input", arrays.tokens),
-        ("loss_fn_inputs['target_tokens']", arrays.inputs.get("target_tokens")),
-    ):
+    for slot, ids in (("model_input", arrays.tokens), (_slot("target_tokens"), arrays.inputs.get("target_tokens"))):
         if ids is not None and ids.max() >= vocab_size:
-            yield Fault("vocabulary", slot, f"holds token id {_first(ids, ids >= vocab_size)}, the vocabulary has {vocab_size} ids: "
-                        "the sample was made with another tokenizer")  # fmt: skip
+            text = (
+                f"holds token id {_first(ids, ids >= vocab_size)}, the vocabulary has {vocab_size} ids: "
+                "build the sample with the model's own tokenizer"
+            )
+            yield Fault("vocabulary", slot, text)
 
 
-def _first(values: AnyArray, found: Any) -> str:  # noqa: ANN401 - a boolean array
-    index = int(np.flatnonzero(found)[0])
-    return f"{values[index]} at index {index}{_more(found)}"
+def _slot(name: str) -> str:
+    return f"loss_fn_inputs[{name!r}]"
 
 
-def _more(found: Any) -> str:  # noqa: ANN401 - a boolean array
-    more = int(np.count_nonzero(found)) - 1
-    return f" (and {more} more)" if more else ""
+def _spoken(loss: Loss | None) -> str:
+    if loss is None:
+        return "every loss"
+    return f"{type(loss).__name__} ({loss.wire_type.removeprefix('LOSS_TYPE_').lower()})"
+
+
+def _first(values: AnyArray, found: BoolArray) -> str:
+    """Name the first value at fault, its index, and how many more there are."""
+    places = np.flatnonzero(found)
+    more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+    return f"{values[places[0]]} at index {places[0]}{more}"

@@ -1,27 +1,31 @@
 """Any sequence a caller holds -> one exact, read-only, 1-D numpy array, or an error that names the value.
 
 Lists, tuples, ranges, numpy arrays and torch tensors (any object with torch's detach/cpu surface; torch is never
-imported) become int64 ids or float32 numbers. Values are never rounded to fit, parsed from text or wrapped.
+imported) become int64 ids or float32 numbers. Values are never rounded to whole ids, parsed from text or wrapped.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, SampleError
+from samplekit.sample.kinds import describe_kind, is_sequence
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 AnyArray: TypeAlias = npt.NDArray[Any]
+Source: TypeAlias = AnyArray | Sequence[Any]
+ArrayT = TypeVar("ArrayT", bound=AnyArray)
 
 INT64 = np.dtype(np.int64)
-FLOAT32 = np.dtype(np.float32)
 _ID_LIMIT = 2**63
+_UNREADABLE = (TypeError, ValueError, OverflowError, RuntimeError, NotImplementedError)
+_PLAIN = (int, float, bool)
 
 
 def ids_array(values: object, name: str) -> IntArray:
@@ -37,8 +41,7 @@ def ids_array(values: object, name: str) -> IntArray:
     """
     source = _plain(values, name)
     result = _ids_from_numpy(source, name) if isinstance(source, np.ndarray) else _ids_from_list(source, name)
-    lowest = result.min()
-    if lowest < 0:
+    if result.min() < 0:
         _refuse_negative(result, source, name)
     return freeze(result)
 
@@ -49,7 +52,7 @@ def floats_array(values: object, name: str, *, missing: float | None = None) -> 
     Args:
         values: a sequence of numbers or bools, shape (T,).
         name: what the array is called in errors.
-        missing: where given, None counts as NaN and non-finite values pass: the caller decides about them.
+        missing: where given, None counts as this and non-finite values pass: the caller decides about them.
 
     Raises:
         AlignmentError: the array is empty or not 1-D.
@@ -67,102 +70,127 @@ def floats_array(values: object, name: str, *, missing: float | None = None) -> 
 
 def is_finite(values: FloatArray) -> bool:
     """Tell whether every value is finite; one dot product decides for all but huge numbers."""
-    return bool(np.isfinite(values.dot(values))) or bool(np.isfinite(values).all())
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.dot(values))) or bool(np.isfinite(values).all())
 
 
-def refuse_non_finite(values: FloatArray, source: AnyArray | Sequence[Any], name: str) -> None:
+def refuse_non_finite(values: FloatArray, source: Source, name: str) -> None:
     """Raise SampleError for the first value that is NaN or infinite (also once rounded to float32)."""
     if is_finite(values):
         return
     index = int(np.flatnonzero(~np.isfinite(values))[0])
+    found: object = source[index]
     raise SampleError(
-        f"{name} holds {source[index]!s} at index {index}, expected a finite float32 number: drop the row or repair it"
+        f"{name} holds {found!s} at index {index}, expected a finite float32 number: drop the row or repair it"
     )
 
 
-def freeze(values: Any) -> Any:  # noqa: ANN401 - returns the array it was given, of the same type
+def freeze(values: ArrayT) -> ArrayT:
     """Make an array read-only and give it back."""
     values.flags.writeable = False
     return values
 
 
-def _plain(values: object, name: str) -> AnyArray | Sequence[Any]:
+def _plain(values: object, name: str) -> Source:
     """Reduce what a caller holds to a numpy array or a plain sequence with at least one value."""
-    if not isinstance(values, list | tuple | range | np.ndarray):
-        values = _from_other(values, name)
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise AlignmentError(f"{name} has shape {values.shape}, expected one dimension: pass one sample at a time")
-        if values.dtype == object:
-            values = values.tolist()
-    sequence: AnyArray | Sequence[Any] = values  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
-    if len(sequence) == 0:
-        raise AlignmentError(f"{name} is empty, expected at least one value")
-    return sequence
+    source = cast("Source", values) if type(values) in (list, tuple, np.ndarray) else _from_other(values, name)
+    if isinstance(source, np.ndarray):
+        if source.ndim != 1:
+            advice = "pass one sample at a time" if source.ndim else "pass one value for every token"
+            raise AlignmentError(f"{name} has shape {source.shape}, expected one dimension: {advice}")
+        if source.dtype == object:
+            source = cast("list[Any]", source.tolist())
+    if len(source) == 0:
+        raise AlignmentError(f"{name} is empty, expected at least one value: drop the row")
+    first: object = source[0]
+    if type(first) not in _PLAIN and not isinstance(source, np.ndarray):
+        return _unwrapped(source, name)
+    return source
 
 
-def _from_other(values: object, name: str) -> AnyArray | Sequence[Any]:
+def _from_other(values: object, name: str) -> Source:
     """Read a tensor, an array of another library or another sequence."""
     if hasattr(values, "detach") and hasattr(values, "cpu"):
         return _from_torch(values, name)
-    if isinstance(values, str | bytes | bytearray | memoryview) or not hasattr(values, "__len__"):
-        raise SampleError(f"{name} is {_kind(values)}, expected a 1-D sequence of numbers (list, numpy or torch)")
     if hasattr(values, "__array__"):
-        return np.asarray(values)
-    if isinstance(values, Sequence):
-        return list(values)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise SampleError(f"{name} is {_kind(values)}, which has no order: pass a list, numpy array or torch tensor")
+        read = np.asarray(values)
+        if np.ma.is_masked(values):  # what a masked array hides would come back as numbers
+            hidden = cast("AnyArray", np.ma.getmask(cast("Any", values)))
+            index = int(np.flatnonzero(hidden)[0])
+            raise SampleError(f"{name} holds a masked value at index {index}, expected a number: fill it in")
+        return read
+    if is_sequence(values):
+        return list(values)
+    raise SampleError(
+        f"{name} is {describe_kind(values)}, expected a 1-D sequence of numbers: "
+        "pass a list, a numpy array or a torch tensor"
+    )
 
 
 def _from_torch(tensor: Any, name: str) -> AnyArray:  # noqa: ANN401 - another library's tensor
     try:
         plain = tensor.detach().cpu()
-        if "bfloat16" in str(getattr(plain, "dtype", "")):  # numpy has no bfloat16; every one is a float32
+        dtype = str(getattr(plain, "dtype", ""))
+        if "bfloat16" in dtype or "float8" in dtype:  # numpy has neither; every such value is a float32
             plain = plain.float()
         return np.asarray(plain.numpy() if hasattr(plain, "numpy") else plain)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         raise SampleError(
             f"{name} is a tensor that cannot be read ({error}): pass a dense tensor with values"
         ) from error
 
 
+def _unwrapped(source: Sequence[Any], name: str) -> Sequence[Any]:
+    """Take the numbers out of a list of 0-d arrays or tensors; refuse a list of longer ones."""
+    first = source[0]
+    _refuse_nested(first, 0, name)
+    if isinstance(first, np.generic) or not hasattr(first, "item"):
+        return source
+    for index, value in enumerate(source):
+        _refuse_nested(value, index, name)
+    return [value.item() if hasattr(value, "item") else value for value in source]
+
+
 def _ids_from_numpy(source: AnyArray, name: str) -> IntArray:
-    if source.dtype.kind not in "iu":
-        _refuse_id(source.tolist(), name, f"numpy {source.dtype} values")
-    if source.dtype == np.uint64 and source.max() >= _ID_LIMIT:
-        _refuse_id(source.tolist(), name, "numpy uint64 values")
+    wrapped = source.dtype == np.uint64 and source.max() >= _ID_LIMIT
+    if wrapped or source.dtype.kind not in "iu":
+        _refuse_id(source.tolist(), name, f"numpy {source.dtype}")
     return np.array(source, dtype=np.int64)
 
 
 def _ids_from_list(source: Sequence[Any], name: str) -> IntArray:
     try:
         result: IntArray = np.frombuffer(array("q", source), dtype=np.int64)
-    except (TypeError, OverflowError, RuntimeError, ValueError):
+    except _UNREADABLE:
         _refuse_id(source, name, "values")
-        raise  # a value that array cannot read but _refuse_id accepts does not exist; keep the cause if it ever does
-    # True counts as 1 for array(): look at the few places where a bool could hide.
-    for index in np.flatnonzero(result <= 1):
-        if type(source[index]) is bool:
+    # array() takes True for 1: look at the few places where something other than an int could hide.
+    for index in np.flatnonzero(result <= 1).tolist():
+        if not isinstance(source[index], int | np.integer) or isinstance(source[index], bool):
             _refuse_id(source, name, "values")
     return result
 
 
-def _refuse_id(source: Sequence[Any], name: str, what: str) -> None:
+def _refuse_id(source: Sequence[Any], name: str, what: str) -> NoReturn:
     """Raise for the first value that is no token id."""
     for index, value in enumerate(source):
-        _refuse_nested(value, name)
-        is_id = hasattr(value, "__index__") and not isinstance(value, bool | np.bool_)
-        if not is_id or not -_ID_LIMIT <= int(value) < _ID_LIMIT:
+        _refuse_nested(value, index, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise SampleError(
                 f"{name} holds {value!r} at index {index}, expected a token id (an int of 0 or more): "
-                f"{what} of another kind are never converted to ids"
+                "convert it where it is made, for values of another kind are never turned into ids"
             )
+        if not -_ID_LIMIT <= value < _ID_LIMIT:
+            raise SampleError(
+                f"{name} holds {value} at index {index}, expected a token id from 0 to 2**63 - 1: "
+                "look for a negative id that wrapped in an unsigned dtype"
+            )
+    raise SampleError(f"{name} holds {what}, expected token ids (ints of 0 or more): pass the ids themselves")
 
 
-def _refuse_negative(result: IntArray, source: AnyArray | Sequence[Any], name: str) -> None:
+def _refuse_negative(result: IntArray, source: Source, name: str) -> NoReturn:
     index = int(np.flatnonzero(result < 0)[0])
     value = int(result[index])
-    remedy = "check where the ids come from"
+    remedy = "look for an ignore label, or for ids that wrapped in a small dtype"
     if value == -100:
         remedy = "keep the true id there and use weights 0 instead of an ignore label"
     elif isinstance(source, np.ndarray) and source.dtype.itemsize < INT64.itemsize:
@@ -173,28 +201,53 @@ def _refuse_negative(result: IntArray, source: AnyArray | Sequence[Any], name: s
 def _floats_from_numpy(source: AnyArray, name: str) -> FloatArray:
     dtype = source.dtype
     if dtype.kind not in "fiub" and "float" not in dtype.name:
-        raise SampleError(f"{name} holds {dtype} values, expected numbers: convert them to float32 first")
+        _refuse_number(source.tolist(), name, f"numpy {dtype}")
     with np.errstate(over="ignore"):  # a double beyond float32 becomes inf and is refused as such
         return np.array(source, dtype=np.float32)
 
 
 def _floats_from_list(source: Sequence[Any], name: str, missing: float | None) -> FloatArray:
+    small = _small_ints(source)
+    if small is not None:
+        return small
     try:
         return np.frombuffer(array("f", source), dtype=np.float32)
-    except (TypeError, OverflowError, RuntimeError, ValueError):
+    except _UNREADABLE:
         if missing is not None and any(value is None for value in source):
             return _floats_from_list([missing if value is None else value for value in source], name, missing)
-        for index, value in enumerate(source):
-            _refuse_nested(value, name)
-            if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-                raise SampleError(f"{name} holds {value!r} at index {index}, expected a finite number") from None
-        raise SampleError(f"{name} holds a number too large for float32") from None
+        _refuse_number(source, name, "values")
 
 
-def _refuse_nested(value: object, name: str) -> None:
-    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
-        raise AlignmentError(f"{name} holds sequences, expected one dimension: pass one sample at a time")
+def _small_ints(source: Sequence[Any]) -> FloatArray | None:
+    """Read ints of 0 to 255 and bools, which most masks are, six times as fast; None where there is anything else."""
+    try:
+        return np.frombuffer(bytes(source), dtype=np.uint8).astype(np.float32)
+    except _UNREADABLE:
+        return None
 
 
-def _kind(values: object) -> str:
-    return f"{values!r}" if values is None or isinstance(values, bool | int | float) else f"a {type(values).__name__}"
+def _refuse_number(source: Sequence[Any], name: str, what: str) -> NoReturn:
+    """Raise for the first value that is no number."""
+    for index, value in enumerate(source):
+        _refuse_nested(value, index, name)
+        if isinstance(value, str | bytes | complex) or not hasattr(value, "__float__"):
+            raise SampleError(
+                f"{name} holds {value!r} at index {index}, expected a finite number: "
+                "convert it where it is made, or drop the row"
+            )
+        try:
+            float(value)
+        except _UNREADABLE as error:
+            raise SampleError(
+                f"{name} holds a number that cannot be read ({error}) at index {index}, "
+                "expected a finite float32 number: drop the row or repair it"
+            ) from error
+    raise SampleError(f"{name} holds {what}, expected finite numbers: convert them to float32 first")
+
+
+def _refuse_nested(value: object, index: int, name: str) -> None:
+    dimensions: int = getattr(value, "ndim", 0)
+    if dimensions or is_sequence(value):
+        raise AlignmentError(
+            f"{name} holds {describe_kind(value)} at index {index}, expected one dimension: pass one sample at a time"
+        )

@@ -60,6 +60,6 @@ def shared_buffer(tokens: IntArray, targets: IntArray) -> IntArray | None:
 
 
 def shortest_floats(values: FloatArray) -> list[float]:
-    """Give float32 values as the Python floats that print in the same, shortest digits (0.1, not 0.10000000149011612)."""
+    """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
     found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
     return found

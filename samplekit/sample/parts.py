@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -21,6 +21,7 @@ from pydantic_core import core_schema
 
 from samplekit.sample.arrays import INT64, AnyArray, IntArray, floats_array, freeze, ids_array
 from samplekit.sample.digits import shortest_floats
+from samplekit.sample.kinds import is_mapping, is_sequence
 
 Dtype: TypeAlias = Literal["int64", "float32"]
 
@@ -62,6 +63,20 @@ class Frozen(BaseModel):
         return repr(self)
 
 
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+def hold(model: type[ModelT], **fields: object) -> ModelT:
+    """Make a model of values that are known to be right: model_construct for all fields at once, four times as fast."""
+    made = model.__new__(model)
+    set_slot = object.__setattr__
+    set_slot(made, "__dict__", fields)
+    set_slot(made, "__pydantic_fields_set__", set(fields))
+    set_slot(made, "__pydantic_extra__", None)
+    set_slot(made, "__pydantic_private__", None)
+    return made
+
+
 def _signature(model: type[BaseModel]) -> inspect.Signature:
     """Describe the constructor as it is called: every field by position or by name."""
     empty = inspect.Parameter.empty
@@ -92,14 +107,15 @@ class EncodedText(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _convert(cls, data: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
-        if isinstance(data, Mapping) and "tokens" in data:
+    def _convert(cls, data: object) -> object:
+        if is_mapping(data) and "tokens" in data:
             return {**data, "tokens": ids_array(data["tokens"], "tokens")}
         return data
 
     @field_serializer("tokens", when_used="json")
     def _listed(self, tokens: IntArray) -> list[int]:
-        return tokens.tolist()
+        ids: list[int] = tokens.tolist()
+        return ids
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EncodedText) and np.array_equal(self.tokens, other.tokens)
@@ -135,10 +151,10 @@ class ModelInput(Frozen):
 
     @field_validator("chunks", mode="before")
     @classmethod
-    def _wrap_texts(cls, chunks: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
-        if isinstance(chunks, Sequence) and not isinstance(chunks, str):
-            return tuple({"encoded_text": item} if isinstance(item, EncodedText) else item for item in chunks)
-        return chunks
+    def _wrap_texts(cls, chunks: object) -> object:
+        if not is_sequence(chunks):
+            return chunks
+        return tuple({"encoded_text": item} if isinstance(item, EncodedText) else item for item in chunks)
 
     @classmethod
     def from_tokens(cls, ids: object) -> ModelInput:
@@ -165,6 +181,9 @@ class ModelInput(Frozen):
         return f"ModelInput({self.length} tokens in {len(self.chunks)} chunk{'s' * (len(self.chunks) > 1)})"
 
 
+_CONVERTERS: Mapping[str, Callable[[object, str], AnyArray]] = {"int64": ids_array, "float32": floats_array}
+
+
 class TensorData(Frozen):
     """One value for every position, with its dtype.
 
@@ -182,11 +201,11 @@ class TensorData(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _convert(cls, data: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
-        if isinstance(data, Mapping) and "data" in data and data.get("dtype") in ("int64", "float32"):
-            convert = ids_array if data["dtype"] == "int64" else floats_array
-            return {**data, "data": convert(data["data"], "data")}
-        return data
+    def _convert(cls, data: object) -> object:
+        if not is_mapping(data) or "data" not in data or not isinstance(data.get("dtype"), str):
+            return data
+        convert = _CONVERTERS.get(data["dtype"])
+        return data if convert is None else {**data, "data": convert(data["data"], "data")}
 
     @field_serializer("data", when_used="json")
     def _listed(self, data: AnyArray) -> list[int] | list[float]:

@@ -24,10 +24,10 @@ from pydantic import (
     model_validator,
 )  # fmt: skip
 
-from samplekit.errors import LossInputError, SampleError
+from samplekit.errors import AlignmentError, LossInputError, SampleError
 from samplekit.sample.arrays import INT64, AnyArray, FloatArray, IntArray, freeze
 from samplekit.sample.digits import array_json, shared_buffer, token_arrays_json
-from samplekit.sample.parts import Chunk, Dtype, EncodedText, Frozen, ModelInput, TensorData
+from samplekit.sample.parts import Chunk, Dtype, EncodedText, Frozen, ModelInput, TensorData, hold
 
 KNOWN_DTYPES: Mapping[str, tuple[Dtype, ...]] = MappingProxyType({
     "target_tokens": ("int64",),
@@ -74,7 +74,8 @@ class Sample(Frozen):
 
     @model_validator(mode="after")
     def _align(self) -> Self:
-        inputs = _checked_inputs(self.model_input.length, self.loss_fn_inputs)
+        inputs = dict(self.loss_fn_inputs)
+        _refuse_misfits(self.model_input.length, inputs)
         model_input, inputs = _share_tokens(self.model_input, inputs)
         object.__setattr__(self, "model_input", model_input)
         object.__setattr__(self, "loss_fn_inputs", MappingProxyType(inputs))
@@ -86,7 +87,7 @@ class Sample(Frozen):
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        shown = handler(self)
+        shown: dict[str, Any] = handler(self)
         for name in ("routed_experts_key", "info"):
             if not shown.get(name):
                 shown.pop(name, None)
@@ -128,12 +129,10 @@ class Sample(Frozen):
 
     def to_wire(self) -> dict[str, Any]:
         """Give the sample as the service spells it: plain dicts, lists and numbers; no info."""
-        shown = self.model_dump(mode="json")
-        shown.pop("info", None)
-        return shown
+        return self.model_dump(mode="json", exclude={"info"})
 
     def to_json(self) -> bytes:
-        """Give `to_wire` as compact JSON; every float32 is printed in its shortest digits and reads back bit for bit."""
+        """Give `to_wire` as compact JSON; every float32 is printed in its shortest digits and reads back exactly."""
         targets = self.loss_fn_inputs.get("target_tokens")
         chunks, targets_json = token_arrays_json(
             [chunk.encoded_text.tokens for chunk in self.model_input.chunks], None if targets is None else targets.data
@@ -156,12 +155,13 @@ class Sample(Frozen):
         """Read what `to_wire` gives (and, from files, ``info`` beside it).
 
         Raises:
-            SampleError: the mapping is no sample; the message names the field at fault.
+            SampleError: the mapping is no sample; the message names the field at fault. AlignmentError where arrays
+                disagree about their length, LossInputError where a known input has another dtype.
         """
         try:
             return cls.model_validate(mapping)
         except ValidationError as error:
-            raise SampleError(describe(error)) from error
+            raise _kind_of(error)(describe(error)) from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sample) and (
@@ -181,13 +181,13 @@ class Sample(Frozen):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy with some fields replaced and everything checked again; arrays are shared, for none can change."""
-        info = copy.deepcopy(self.info) if deep else self.info
-        return type(self)(
-            **{
-                "model_input": self.model_input, "loss_fn_inputs": self.loss_fn_inputs,
-                "routed_experts_key": self.routed_experts_key, "info": info, **(update or {}),
-            }
-        )  # fmt: skip
+        kept: dict[str, Any] = {
+            "model_input": self.model_input,
+            "loss_fn_inputs": self.loss_fn_inputs,
+            "routed_experts_key": self.routed_experts_key,
+            "info": copy.deepcopy(self.info) if deep else self.info,
+        }
+        return type(self)(**{**kept, **(update or {})})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sample, (self.model_input, dict(self.loss_fn_inputs), self.routed_experts_key, self.info)
@@ -209,13 +209,13 @@ def trusted_sample(
         info: as in Sample.
     """
     length = len(sequence) - 1
-    text = EncodedText.model_construct(tokens=sequence[:length])
-    tensors = {"target_tokens": TensorData.model_construct(data=sequence[len(sequence) - length :], dtype="int64")}
+    chunk = hold(Chunk, encoded_text=hold(EncodedText, tokens=sequence[:length]))
+    tensors = {"target_tokens": hold(TensorData, data=sequence[1:], dtype="int64")}
     for name, values in inputs.items():
-        dtype: Dtype = "int64" if values.dtype == INT64 else "float32"
-        tensors[name] = TensorData.model_construct(data=values, dtype=dtype)
-    return Sample.model_construct(
-        model_input=ModelInput.model_construct(chunks=(Chunk.model_construct(encoded_text=text),)),
+        tensors[name] = hold(TensorData, data=values, dtype="int64" if values.dtype == INT64 else "float32")
+    return hold(
+        Sample,
+        model_input=hold(ModelInput, chunks=(chunk,)),
         loss_fn_inputs=MappingProxyType(tensors),
         routed_experts_key=routed_experts_key,
         info=info,
@@ -231,23 +231,31 @@ def describe(error: ValidationError) -> str:
     what = str(first["msg"]).removeprefix("Value error, ")
     joint = " " if what.startswith(("data ", "tokens ")) else ": " if where else ""
     more = error.error_count() - 1
-    return f"{where}{joint}{what}" + (f" (and {more} more faults)" if more else "")
+    return f"{where}{joint}{what}" + (f" (and {more} more fault{'s' * (more > 1)})" if more else "")
 
 
-def _checked_inputs(length: int, inputs: Mapping[str, TensorData]) -> dict[str, TensorData]:
+def _kind_of(error: ValidationError) -> type[SampleError]:
+    """Tell which of our errors pydantic wrapped first, if any."""
+    cause = error.errors(include_url=False, include_input=False)[0].get("ctx", {}).get("error")
+    return type(cause) if isinstance(cause, SampleError) else SampleError
+
+
+def _refuse_misfits(length: int, inputs: Mapping[str, TensorData]) -> None:
     """Refuse inputs that cannot describe `length` positions together."""
     if "weights" in inputs and "mask" in inputs:
         raise SampleError("loss_fn_inputs holds both 'weights' and 'mask', which exclude each other: keep one")
     for name, tensor in inputs.items():
         if len(tensor.data) != length:
-            raise SampleError(
+            raise AlignmentError(
                 f"loss_fn_inputs[{name!r}] holds {len(tensor.data)} values, model_input holds {length} tokens: "
                 "build samples with build_sample, which trims every array together"
             )
         allowed = KNOWN_DTYPES.get(name, (tensor.dtype,))
         if tensor.dtype not in allowed:
-            raise SampleError(f"loss_fn_inputs[{name!r}] has dtype {tensor.dtype}, expected {' or '.join(allowed)}")
-    return dict(inputs)
+            raise LossInputError(
+                f"loss_fn_inputs[{name!r}] has dtype {tensor.dtype}, expected {' or '.join(allowed)}: "
+                "make it with build_sample, which sets it"
+            )
 
 
 def _share_tokens(model_input: ModelInput, inputs: dict[str, TensorData]) -> tuple[ModelInput, dict[str, TensorData]]:
