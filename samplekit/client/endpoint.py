@@ -85,13 +85,12 @@ class Endpoint:
 
     def build(self, request: Request) -> httpx.Request:
         """Turn a flow's request into httpx's; the key goes to the base URL and nowhere else."""
-        to_service = request.url.startswith("/")
-        url = self.base_url + request.url if to_service else request.url
-        if not to_service:
+        url = self.base_url + request.url if request.authorized else request.url
+        if not request.authorized:
             require_safe(url, "the service's URL for payloads")
         host = httpx.URL(url).netloc.decode("ascii")
         headers = {"host": host, "user-agent": USER_AGENT, "accept": "application/json", **request.headers}
-        if to_service and request.authorized and self.key is not None:
+        if request.authorized and self.key is not None:
             headers[names.AUTHORIZATION] = f"Bearer {self.key.reveal()}"
         if request.body is not None:
             headers["content-type"] = "application/json"
@@ -151,6 +150,8 @@ def require_safe(url: str, what: str) -> None:
         raise ServiceError(f"{what} is no URL: give one like {names.DEFAULT_BASE_URL}") from error
     if parsed.userinfo:
         raise ServiceError(f"{what} {without_secrets(url)} carries a user or password: pass the key as api_key=")
+    if not parsed.host:
+        raise ServiceError(f"{what} {without_secrets(url)!r} names no host: give one like {names.DEFAULT_BASE_URL}")
     if parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(url)):
         return
     raise ServiceError(f"{what} {without_secrets(url)} is not https: only a service on this machine may be plain http")

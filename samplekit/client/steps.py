@@ -20,11 +20,11 @@ class Request:
     Attributes:
         call: what it does, for errors: ``"create a training session"``.
         method: the HTTP method.
-        url: a path of the service, or a whole URL of an object store.
+        url: a path of the service; where not authorized, a whole URL of an object store.
         body: the body in pieces, JSON, or None.
         headers: beyond those every request carries.
         repeatable: whether sending it twice does no harm.
-        authorized: whether it carries the key; never to a whole URL.
+        authorized: whether it goes to the service and carries the key.
         timeout: seconds for this request, where the client's own is too long.
         lookup: how to find out what became of it when no answer came.
     """

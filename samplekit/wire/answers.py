@@ -273,7 +273,7 @@ def as_float(value: Any, name: str) -> float:  # noqa: ANN401 - any JSON
 def as_floats(value: Any, name: str) -> FloatArray:  # noqa: ANN401 - any JSON
     """Give a list of numbers as float32 (T,), read-only."""
     try:
-        return cast("FloatArray", freeze(np.array(as_list(value, name), dtype=np.float32)))
+        return freeze(np.array(as_list(value, name), dtype=np.float32))
     except (TypeError, ValueError) as error:
         raise AnswerError(f"the answer's {name!r} holds something that is no number") from error
 

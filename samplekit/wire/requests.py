@@ -35,12 +35,12 @@ class OperationBody:
     Attributes:
         members: the JSON object without its closing brace and without flags, in pieces.
         flags: members that never go into an upload.
-        head: gives the members of the stand-in that accompanies an upload.
+        head: gives the members of the stand-in that accompanies an upload; None where they are the same.
     """
 
     members: Pieces
     flags: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    head: Callable[[], Pieces] = tuple
+    head: Callable[[], Pieces] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -71,7 +71,7 @@ class OperationBody:
 
     def stand_in(self, payload_id: str) -> Pieces:
         """Give the request body that stands in for an uploaded one: every number list cut short."""
-        return (*self.head(), self._closing({**self.flags, "payload_id": payload_id}))
+        return (*(self.head() if self.head else self.members), self._closing({**self.flags, "payload_id": payload_id}))
 
     def _closing(self, extra: Mapping[str, Any]) -> bytes:
         if not extra:

@@ -1,0 +1,333 @@
+"""Sessions: opened, left, stopped whatever happens; samples checked before a byte is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+
+import httpx
+import pytest
+from service_double import MODELS, OPERATIONS, READY, RUNNING, SESSION, STATUS, operation
+
+import samplekit as sk
+
+SUBMIT = f"POST {OPERATIONS}/.*"
+STOPS = [f"/v1/rl/training-sessions/{SESSION}/stop", "/v1/rl/model-resources/res-1/stop?force=true"]
+
+
+def resources(status, **more):
+    return {**READY, "status": f"MODEL_RESOURCES_STATUS_{status}", **more}
+
+
+def session_is(status, **more):
+    return {**RUNNING, "status": f"TRAINING_SESSION_STATUS_{status}", **more}
+
+
+def stops(side):
+    return [item.path for item in side.double.seen if "/stop" in item.path]
+
+
+def test_a_session_waits_for_its_resources_and_itself(side):
+    side.double.answer("POST .*/model-resources", resources("PENDING"))
+    side.double.answer(
+        "GET .*/res-1", httpx.Response(404), resources("PENDING"), resources("CREATING"), resources("ODD"), READY
+    )
+    side.double.answer("POST .*/training-sessions", session_is("CREATING"))
+    side.double.answer(f"GET .*/{SESSION}", session_is("CREATING"), RUNNING)
+    with side.client().session(base_model="m") as session:
+        assert session.id == SESSION
+        assert session.limits.max_batch_size == 256
+    assert stops(side) == STOPS
+
+
+def test_full_weights_and_lora_are_asked_for_as_such(side):
+    side.client().session(base_model="m")
+    side.client().session(base_model="m", lora_rank=8, lora_alpha=16, num_generators=0)
+    first, second = (item.body for item in side.double.calls("POST .*/model-resources"))
+    assert (first["lora_enabled"], second["lora_enabled"]) == (False, True)
+    assert second["compute_config"] == {"num_generator_replicas": 0}
+    first, second = (item.body for item in side.double.calls("POST .*/training-sessions"))
+    assert "lora_config" not in first
+    assert second["lora_config"] == {"rank": 8, "alpha": 16}
+
+
+def test_the_only_model_is_taken_and_several_are_not_guessed_between(side):
+    side.client().session()
+    assert side.double.calls("POST .*/model-resources")[0].body["base_model"] == "m"
+    side.double.answer("GET .*/supported-models", {"data": [*MODELS["data"], {"base_model": "other"}]})
+    with pytest.raises(sk.ServiceError, match="m, other"):
+        side.client().session()
+
+
+def test_a_checkpoint_decides_the_model(side):
+    side.double.answer("GET .*/checkpoints/ck-1", {"id": "ck-1", "base_model": "m2"})
+    side.client().session(resume_from="ck-1")
+    assert side.double.calls("POST .*/model-resources")[0].body["base_model"] == "m2"
+    assert side.double.calls("POST .*/training-sessions")[0].body["resume_from_checkpoint_id"] == "ck-1"
+
+
+def test_a_rank_over_the_limit_is_refused_before_anything_is_created(side):
+    with pytest.raises(sk.ServiceError, match="at most 64"):
+        side.client().session(base_model="m", lora_rank=65)
+    assert [item.method for item in side.double.seen] == ["GET"]
+
+
+@pytest.mark.parametrize("where", ["resources", "session create", "session"])
+def test_resources_are_stopped_when_the_session_cannot_be_had(side, where):
+    error = {"code": "X_CAPACITY", "message": "none left"}
+    if where == "resources":
+        side.double.answer("GET .*/res-1", resources("PENDING"), resources("ERROR", error=error))
+    elif where == "session create":
+        side.double.answer("POST .*/training-sessions", httpx.Response(400, json={"error": {"message": "none left"}}))
+    else:
+        side.double.answer(f"GET .*/{SESSION}", session_is("ERROR", error=error))
+    with pytest.raises(sk.ServiceError, match="none left"):
+        side.client().session(base_model="m")
+    assert stops(side) == STOPS[1:]
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
+def test_an_interruption_while_waiting_stops_the_resources(side, interruption):
+    side.double.answer("GET .*/res-1", resources("PENDING"))
+    client = side.client()
+
+    def interrupt(seconds):
+        side.time.sleep = lambda _: None
+        raise interruption
+
+    side.time.sleep = interrupt
+    if side.kind == "blocking":
+        client._driver._runtime = side.time.runtime()
+    with pytest.raises(interruption):
+        client.session(base_model="m")
+    assert stops(side) == STOPS[1:]
+
+
+@pytest.mark.parametrize("side", ["async"], indirect=True)
+def test_a_cancelled_task_stops_the_resources(side):
+    side.double.answer("GET .*/res-1", resources("PENDING"))
+    client = side.client()._inner
+
+    async def main():
+        task = asyncio.ensure_future(client.session(base_model="m")._open())
+        for _ in range(50):
+            await asyncio.sleep(0)
+            if side.double.calls("GET .*/res-1"):
+                break
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def slow(seconds):
+        await asyncio.sleep(3600)
+
+    side.time.async_sleep = slow
+    client._driver._runtime = side.time.runtime()
+    side.loop.run_until_complete(main())
+    assert stops(side) == STOPS[1:]
+
+
+def test_resources_that_never_get_ready_are_given_up_and_stopped(side):
+    side.double.answer("GET .*/res-1", resources("PENDING"))
+    with pytest.raises(sk.ServiceError, match="did not become READY within 3600 s"):
+        side.client().session(base_model="m")
+    assert stops(side) == STOPS[1:]
+
+
+def test_leaving_stops_the_resources_even_where_the_session_cannot_be_stopped(side):
+    side.double.answer(f"POST .*/{SESSION}/stop", httpx.Response(403))
+    session = side.client().session(base_model="m")
+    with pytest.raises(sk.StatusError), session:
+        pass
+    assert stops(side) == STOPS
+
+
+def test_an_attached_session_is_left_running(side):
+    with side.client().attach(SESSION) as session:
+        assert session.base_model == "m"
+    assert stops(side) == []
+
+
+def test_a_detached_session_is_left_running_and_a_stopped_one_is_not_stopped_twice(side):
+    with side.client().session(base_model="m") as session:
+        session.detach()
+    assert stops(side) == []
+    with side.client().session(base_model="m") as session:
+        session.stop()
+    assert stops(side) == STOPS
+
+
+def test_a_session_that_was_left_submits_nothing(side, sample):
+    with side.client().session(base_model="m") as session:
+        pass
+    before = len(side.double.seen)
+    with pytest.raises(sk.ServiceError, match="was left"):
+        session.forward_backward([sample], sk.CrossEntropy())
+    assert len(side.double.seen) == before
+
+
+def test_failures_that_nobody_collected_are_warned_of(side):
+    failed = operation("FAILED", error={"code": "X_INVALID_INPUT", "message": "bad luck"})
+    side.double.answer(SUBMIT, {"id": "op-1", "status": STATUS + "PENDING"})
+    side.double.answer(f"GET {OPERATIONS}/optim-step/op-1", failed)
+    with pytest.warns(RuntimeWarning, match="bad luck"), side.client().session(base_model="m") as session:
+        session.optim_step()
+    assert stops(side) == STOPS
+
+
+def test_collected_failures_and_successes_are_not_warned_of(side):
+    side.double.answer(SUBMIT, operation("FAILED", error={}), operation("COMPLETED", {"step": 1}))
+    with warnings.catch_warnings(), side.client().session(base_model="m") as session:
+        warnings.simplefilter("error")
+        with pytest.raises(sk.OperationFailedError):
+            session.optim_step().result()
+        session.optim_step()
+
+
+def test_an_error_inside_the_block_stops_the_session_and_is_raised(side):
+    with pytest.raises(ZeroDivisionError), side.client().session(base_model="m"):
+        raise ZeroDivisionError
+    assert stops(side) == STOPS
+
+
+# validation-06: what a loss reads is looked for here, not at the service.
+def test_a_sample_without_what_its_loss_reads_is_refused_before_it_is_sent(side, sample):
+    bare = sk.Sample(sample.model_input, {"weights": sample.loss_fn_inputs["weights"]})
+    with pytest.raises(ValueError, match="target_tokens") as caught:
+        side.session().forward_backward([bare], sk.CrossEntropy())
+    assert "samples[0]" in str(caught.value)
+    assert "cross_entropy" in str(caught.value)
+    assert side.double.seen == []
+
+
+LOSSES = [
+    sk.CrossEntropy(), sk.ImportanceSampling(), sk.PPO(), sk.GRPO(beta=0.1), sk.CISPO(), sk.DPPO(), sk.DRO(beta=0.1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loss", "missing"),
+    [(loss, name) for loss in LOSSES for name in sorted(loss.required_inputs())],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_every_input_that_a_loss_requires_is_looked_for(side, loss, missing):
+    full = sk.build_sample(
+        [1, 2, 3, 4], [0, 0, 1, 1], advantages=1.0, logprobs=[-1.0] * 4, reference_logprobs=[-1.0] * 4
+    )
+    inputs = {name: value for name, value in full.loss_fn_inputs.items() if name != missing}
+    with pytest.raises(sk.SampleError) as caught:
+        side.session().forward_backward([full, sk.Sample(full.model_input, inputs)], loss)
+    assert f"'{missing}'" in str(caught.value)
+    assert "samples[1]" in str(caught.value)
+    assert side.double.seen == []
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_what_a_loss_does_not_read_is_left_out(side, loss):
+    side.double.answer(SUBMIT, operation("PENDING"))
+    full = sk.build_sample(
+        [1, 2, 3, 4], [0, 0, 1, 1], advantages=1.0, logprobs=[-1.0] * 4, reference_logprobs=[-1.0] * 4,
+        extra={"note": [1.0] * 4},
+    )  # fmt: skip
+    side.session().forward_backward([full], loss)
+    sent = set(side.double.seen[0].body["samples"][0]["loss_fn_inputs"])
+    assert loss.required_inputs() <= sent <= loss.required_inputs() | loss.optional_inputs()
+
+
+@pytest.mark.parametrize("bad", [[], None, "text", [3]])
+def test_what_is_no_batch_is_refused(side, bad):
+    with pytest.raises((sk.SampleError, TypeError)):
+        side.session().forward_backward(bad, sk.CrossEntropy())
+    assert side.double.seen == []
+
+
+def test_a_loss_that_is_none_is_refused(side, sample):
+    for loss in ("cross_entropy", None, sk.CrossEntropy):
+        with pytest.raises(sk.SampleError, match="CrossEntropy"):
+            side.session().forward_backward([sample], loss)
+
+
+def test_wire_mappings_are_samples_too(side, sample):
+    side.double.answer(SUBMIT, operation("COMPLETED", {"loss": 3.0}))
+    result = side.session().forward_backward([sample.to_wire()], sk.CrossEntropy()).result()
+    assert result.mean_loss == 1.0
+    assert sk.Sample.from_wire(side.double.seen[0].body["samples"][0]) == sample
+
+
+def test_samples_that_train_nothing_are_scored_and_given_gradients_but_not_trained(side, sample):
+    side.double.answer(SUBMIT, operation("PENDING"))
+    inputs = {**sample.loss_fn_inputs, "weights": sk.TensorData([0.0] * 5, "float32")}
+    idle = sk.Sample(sample.model_input, inputs)
+    session = side.session()
+    with pytest.raises(sk.SampleError, match="weights"):
+        session.forward_backward([idle], sk.CrossEntropy())
+    session.forward([idle], sk.CrossEntropy())
+    session.custom_forward_backward([idle], [[0.0] * 5])
+    assert len(side.double.seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("gradients", "error", "words"),
+    [
+        ([], sk.AlignmentError, "0 arrays"),
+        ([[0.0] * 4], sk.AlignmentError, r"gradients\[0\] holds 4"),
+        ([[0.0] * 5] * 2, sk.AlignmentError, "2 arrays"),
+        ([[0.0] * 4 + [float("nan")]], sk.SampleError, r"gradients\[0\].*nan.*4"),
+        ([["0"] * 5], sk.SampleError, r"gradients\[0\]"),
+    ],
+)
+def test_gradients_that_do_not_match_are_refused(side, sample, gradients, error, words):
+    with pytest.raises(error, match=words):
+        side.session().custom_forward_backward([sample], gradients)
+    assert side.double.seen == []
+
+
+def test_the_models_limits_are_kept(side, sample):
+    full = {"max_batch_size": 2, "max_seq_length": 5}
+    config = {"gpu_type": "B200-SXM", "trainer_config": {"full": full}}
+    side.double.answer("GET .*/supported-models", {"data": [{"base_model": "m", "compute_configs": [config]}]})
+    side.double.answer(SUBMIT, operation("PENDING"))
+    session = side.session()
+    session.forward_backward([sample] * 2, sk.CrossEntropy())
+    with pytest.raises(sk.SampleError, match=r"3 samples.*at most 2.*session\.batches"):
+        session.forward_backward([sample] * 3, sk.CrossEntropy())
+    with pytest.raises(sk.SampleError, match="limit"):
+        session.forward_backward([sk.build_sample(range(7), [1] * 7)], sk.CrossEntropy())
+    assert len(side.double.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"learning_rate": -1.0},
+        {"eps": float("nan")},
+        {"beta1": "0.9"},
+        {"weight_decay": True},
+        {"grad_clip_norm": float("inf")},
+    ],
+)
+def test_optimizer_settings_out_of_range_are_refused(side, setting):
+    with pytest.raises(sk.SampleError, match=next(iter(setting))):
+        side.session().optim_step(**setting)
+    assert side.double.seen == []
+
+
+def test_adams_settings_beside_muon_are_refused(side):
+    with pytest.raises(sk.SampleError, match="muon"):
+        side.session().optim_step(learning_rate=1.0, muon={"learning_rate": 0.1})
+    with pytest.raises(sk.SampleError, match="finite"):
+        side.session().optim_step(muon={"adam": {"learning_rate": float("nan")}})
+
+
+def test_a_service_without_a_list_of_models_leaves_limits_unknown(side, sample):
+    side.double.answer("GET .*/supported-models", httpx.Response(404))
+    side.double.answer(SUBMIT, operation("PENDING"))
+    session = side.session()
+    assert session.limits is None
+    session.forward_backward([sample] * 600, sk.CrossEntropy())
+
+
+def test_supported_models_are_read(side):
+    (model,) = side.client().supported_models()
+    assert (model.base_model, model.gpu_type, model.context_length) == ("m", "B200-SXM", 32_768)
+    assert (model.lora.max_rank, model.full.max_rank) == (64, None)

@@ -1,0 +1,58 @@
+"""The names, order and defaults of the signatures page, and one face for blocking and async."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from samplekit.client import AsyncClient, AsyncOperation, AsyncSession, Client, Operation, Session, TrainResult
+
+EXPECTED = {
+    (Client, "__init__"): "self, *, base_url=None, api_key=None, timeout=300.0, max_retries=7, transport=None",
+    (Client, "supported_models"): "self",
+    (Client, "session"): "self, *, base_model=None, lora_rank=None, lora_alpha=None, lora_seed=None, num_generators=1, "
+    "name=None, resume_from=None",
+    (Client, "attach"): "self, session_id",
+    (Session, "forward"): "self, samples, loss",
+    (Session, "forward_backward"): "self, samples, loss, *, return_logprobs=False",
+    (Session, "custom_forward_backward"): "self, samples, gradients",
+    (Session, "optim_step"): "self, *, learning_rate=None, beta1=None, beta2=None, eps=None, weight_decay=None, "
+    "grad_clip_norm=None, muon=None",
+    (Session, "generate"): "self, prompts, *, num_samples=1, max_tokens=None, temperature=1.0, top_p=1.0, top_k=-1, "
+    "stop=(), seed=None, prompt_logprobs=False",
+    (Session, "weights_sync"): "self, kind='synchronous'",
+    (Session, "batches"): "self, samples, *, batch_size=None, max_tokens=None, epochs=1, seed=0",
+    (Session, "stop"): "self",
+    (Session, "detach"): "self",
+    (Operation, "result"): "self, timeout=300.0",
+    (Operation, "done"): "self",
+}
+ASYNC = {Client: AsyncClient, Session: AsyncSession, Operation: AsyncOperation}
+
+
+def spelled(function):
+    parameters = [
+        item.replace(annotation=inspect.Parameter.empty) for item in inspect.signature(function).parameters.values()
+    ]
+    return str(inspect.Signature(parameters)).strip("()")
+
+
+@pytest.mark.parametrize(("cls", "name"), EXPECTED)
+def test_signatures_are_those_of_the_page(cls, name):
+    assert spelled(getattr(cls, name)) == EXPECTED[cls, name].replace("stop=()", "stop=()")
+    assert spelled(getattr(ASYNC[cls], name)) == EXPECTED[cls, name]
+
+
+@pytest.mark.parametrize("cls", ASYNC)
+def test_both_sides_show_the_same_names(cls):
+    def public(owner):
+        return {name for name in dir(owner) if not name.startswith("_")}
+
+    assert public(cls) == public(ASYNC[cls])
+
+
+def test_operations_and_results_have_the_pages_attributes():
+    assert {"id", "kind", "idempotency_key", "done", "result"} <= set(dir(Operation))
+    assert {"loss", "metrics", "logprobs", "num_trained"} <= set(TrainResult.__dataclass_fields__)
+    assert isinstance(TrainResult.mean_loss, property)
