@@ -1,8 +1,8 @@
 """Conversations -> prompt tokens, completion tokens and the mask of what trains.
 
-The path, each step a module: ``messages`` (normalise a copy) -> ``plan`` (render each reply without and with it; ``ladder``,
-``accounting`` and ``closings`` decide on text) -> ``encode`` (each distinct piece once) -> ``turn`` (tokens and mask) ->
-``samples`` (merge, length, build_sample).
+The path, each step a module: ``messages`` (normalise a copy) -> ``plan`` (render each reply without and with it;
+``ladder``, ``accounting`` and ``closings`` decide on text) -> ``encode`` (each distinct piece once) -> ``turn`` (tokens
+and mask) -> ``samples`` (merge, length, build_sample).
 """
 
 from samplekit.chat.builder import BuildResult, SampleBuilder, Skipped

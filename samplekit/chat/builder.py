@@ -44,8 +44,8 @@ class BuildResult:
     Attributes:
         samples: in the order of the rows.
         skipped: the rows that became none, and the turns dropped for their length.
-        stats: num_rows, num_samples, num_skipped, num_dropped, num_cut, num_tokens (model input positions), num_trained,
-            trained_share (of the positions), modes and codes with their counts.
+        stats: num_rows, num_samples, num_skipped (rows), num_dropped (turns), num_cut (turns), num_tokens (positions of
+            the model input), num_trained, trained_share (of the positions), modes and codes with their counts.
     """
 
     samples: list[Sample]
@@ -97,8 +97,8 @@ class _Tally:
 class SampleBuilder:
     """Build the samples of many conversations.
 
-    Rows are encoded in batches and each distinct piece of text once. A row becomes samples, or an entry of ``skipped``, or
-    an error: it is never lost.
+    Rows are encoded in batches and each distinct piece of text once. A row becomes samples, or an entry of ``skipped``,
+    or an error: it is never lost.
 
     Args:
         template: the chat template.
@@ -219,4 +219,5 @@ def _code(error: SampleError) -> str:
 def _named(error: SampleError, source: str) -> SampleError:
     """Put the row's source in front of an error's text, keeping its class and fields."""
     rebuild, (cls, message, fields), _ = error.__reduce__()
-    return rebuild(cls, f"{source}: {message}", fields)
+    named: SampleError = rebuild(cls, f"{source}: {message}", fields)
+    return named

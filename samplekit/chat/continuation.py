@@ -16,8 +16,8 @@ def continued_text(program: Program, conversation: Conversation, render: Render)
     A sentinel put behind the content marks the place, so an equal text earlier cannot.
 
     Raises:
-        TemplateError: ``no_final_reply`` where the last message is no plain reply, ``content_dropped`` where the template
-            changes the end of its content.
+        TemplateError: ``no_final_reply`` where the last message is no plain reply, ``content_dropped`` where the
+            template changes the end of its content.
     """
     reply = conversation.messages[-1]
     name = program.renderer.name

@@ -1,6 +1,7 @@
 """Everything a template and a tokenizer do together, behind ChatTemplate and SampleBuilder.
 
-Two phases, so that a batch can be encoded in one call: conversations become drafts (text), drafts become turns (tokens).
+Two phases, so that a batch can be encoded in one call: conversations become drafts (text), drafts become turns
+(tokens).
 """
 
 from __future__ import annotations
@@ -171,11 +172,12 @@ class Engine:
         """A SHA-256 of the tokenizer and its templates: two that agree give the same tokens."""
         backend = backend_of(self.tokenizer)
         if backend is not None:
-            state = json.loads(backend.to_str())
+            state: dict[str, Any] = json.loads(backend.to_str())
             state["truncation"] = state["padding"] = None
         else:
-            get_vocabulary = getattr(self.tokenizer, "get_vocab", dict)
-            state = {"vocabulary": get_vocabulary(), "class": type(self.tokenizer).__name__}
+            state = {"class": type(self.tokenizer).__name__}
+            if hasattr(self.tokenizer, "get_vocab"):
+                state["vocabulary"] = self.tokenizer.get_vocab()
         templates = {key: renderer.text for key, renderer in self._renderers.items()}
         parts = json.dumps([state, templates, special_strings(self.tokenizer)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()

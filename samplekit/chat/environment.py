@@ -1,16 +1,16 @@
 """The Jinja environment chat templates run in: transformers' own, with its slow attribute path short-cut.
 
-Most of a render is attribute access (``message.role``, ``loop.first``, ``text.startswith``), and the sandbox answers each
-one by raising and catching an exception or by a chain of safety checks. The shortcuts below give the same answer for the
-few types templates really touch, and leave everything else to the sandbox. ``tests/chat/test_environment.py`` holds the
-two equal.
+Most of a render is attribute access (``message.role``, ``loop.first``, ``text.startswith``), and the sandbox answers
+each one by raising and catching an exception or by a chain of safety checks. The shortcuts below give the same answer
+for the few types templates really touch, and leave everything else to the sandbox. ``tests/chat/test_environment.py``
+holds the two equal.
 """
 
 from __future__ import annotations
 
 import json
 from types import BuiltinMethodType
-from typing import Any, cast
+from typing import Any
 
 import jinja2
 from jinja2 import nodes
@@ -42,7 +42,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - whatever a template touches
         """Give an attribute or item of ``obj`` as the sandbox would."""
-        kind = type(obj)
+        kind: object = type(obj)  # pyright: ignore[reportUnknownVariableType]
         if kind is dict:
             if attribute not in _DICT_ATTRIBUTES:
                 try:
@@ -60,7 +60,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N805 - jinja2's own spelling
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N805, PYI063 - jinja2's own spelling
         """Call ``__obj`` as the sandbox would; built-in methods cannot carry its marks, so they run at once."""
         if type(__obj) is BuiltinMethodType:
             kwargs.pop("_loop_vars", None)
@@ -94,7 +94,7 @@ def chat_environment() -> ChatEnvironment:
         conversation, not to a process.
     """
     environment = ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
-    filters = cast("dict[str, Any]", environment.filters)
+    filters: dict[str, Any] = environment.filters
     filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["raise_exception"] = _raise_exception  # pyright: ignore[reportArgumentType] - typed for its own
     return environment

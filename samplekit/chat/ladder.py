@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from samplekit.chat.messages import Message
 from samplekit.chat.refusals import HINTS, refuse
-from samplekit.chat.thoughts import empty_thought_start, ends_in_open_thought
+from samplekit.chat.thoughts import closes_at_once, empty_thought_start, ends_in_open_thought
 from samplekit.errors import PrefixMismatchError, TemplateError
 
 _CONTEXT = 40
@@ -55,6 +55,14 @@ def fit(prompt: str, full: str, reply: Message, *, last_text: str, switch: str |
             template=template,
         )
     if full.startswith(prompt):
+        if ends_in_open_thought(prompt) and closes_at_once(full[len(prompt) :]):
+            raise refuse(
+                "open_think_without_reasoning",
+                "the prompt opens a thinking block that the template closes at once, ignoring the reply's reasoning",
+                index=reply.index,
+                hint="give the reasoning as reasoning_content instead of inside the content",
+                template=template,
+            )
         return Fit(prompt, full[len(prompt) :], grafted=False)
     start = empty_thought_start(prompt)
     if start is not None and not reply.reasoning and full.startswith(prompt[:start]):
@@ -94,8 +102,8 @@ def mismatch(
         template: the template's name.
     """
     found = (
-        f"message {index}: the prompt is not a prefix of the conversation with its reply: {unit} index {place} differs, "
-        f"the prompt has {prompt_context!r} and the other {full_context!r}; {HINTS[code]}"
+        f"message {index}: the prompt is not a prefix of the conversation with its reply: {unit} index {place} "
+        f"differs, the prompt has {prompt_context!r} and the other {full_context!r}; {HINTS[code]}"
     )
     return PrefixMismatchError(
         found,

@@ -26,18 +26,17 @@ class LiteralEncoder:
     """
 
     def __init__(self, backend: Any, guard: ControlGuard) -> None:  # noqa: ANN401 - a tokenizers.Tokenizer
-        from tokenizers import Tokenizer
 
         state = json.loads(backend.to_str())
         state["truncation"] = state["padding"] = None
         names = {token: f"\ufdd2{number}\ufdd3" for number, token in enumerate(guard.tokens)}
         for token in state["added_tokens"]:
             token["content"] = names.get(token["content"], token["content"])
-        self._copy = Tokenizer.from_str(json.dumps(state))
+        self._copy: Any = backend.from_str(json.dumps(state))  # a static method: a copy, not a change
         self._guard = guard
         self._names = names
         self._pattern = any_of(names)
-        self._true_ids = {
+        self._true_ids: dict[int, int] = {
             self._copy.token_to_id(names.get(token.content, token.content)): number
             for number, token in backend.get_added_tokens_decoder().items()
         }
@@ -52,7 +51,7 @@ class LiteralEncoder:
         renamed, count = piece, 0
         if self._pattern is not None:
             renamed, count = self._pattern.subn(lambda found: self._names[found[0]], piece)
-        found = self._copy.encode(self._guard.restore(renamed), add_special_tokens=False).ids
+        found: list[int] = self._copy.encode(self._guard.restore(renamed), add_special_tokens=False).ids
         ids = [self._true_ids.get(number, number) for number in found]
         if sum(number in self._control_ids for number in ids) != count:
             raise refuse(

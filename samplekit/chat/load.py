@@ -25,10 +25,11 @@ def load_tokenizer(name_or_path: str) -> Any:  # noqa: ANN401 - transformers' to
         raise refuse(
             "load_failed", f"{name!r} is not a folder", hint="pass a folder that holds tokenizer.json, or a name"
         )
-    from transformers import AutoTokenizer
+    import transformers
 
+    auto: Any = transformers.AutoTokenizer
     try:
-        return AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
+        return auto.from_pretrained(str(folder) if folder.is_dir() else name)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         hint = "check the spelling, the network and your access, or pass a folder that holds tokenizer.json"

@@ -155,8 +155,9 @@ def _read_part(part: object, position: int, index: int) -> str:
     if isinstance(part, Mapping):
         fields = cast("Mapping[str, Any]", part)
         kind = fields.get("type", "text")
-        if kind == "text" and isinstance(fields.get("text"), str):
-            return fields["text"]
+        text = fields.get("text")
+        if kind == "text" and isinstance(text, str):
+            return text
     raise refuse(
         "invalid_message",
         f"content part {position} is {kind}, expected a text part",
@@ -198,5 +199,5 @@ def _without_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if value is not None}
 
 
-def _kind(value: object) -> str:
+def _kind(value: Any) -> str:  # noqa: ANN401 - anything a caller may pass
     return "None" if value is None else f"a {type(value).__name__}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from samplekit.errors import TemplateError
 
 HINTS = {
-    "prefix_mismatch": "try thinking='auto' or another template kwarg, or mend the template so that a reply only adds text",
-    "open_think_without_reasoning": "switch thinking off with the template's own kwarg, or give the reply its reasoning_content",
+    "prefix_mismatch": "try thinking='auto' or another template kwarg, or mend the template: a reply may only add text",
+    "open_think_without_reasoning": "switch thinking off with the template's kwarg, or give the reply its reasoning",
     "reasoning_dropped_by_template": "switch thinking on, or remove the reasoning from the message",
-    "prompt_rewritten": "the template rewrites earlier messages once a reply follows: use another template for training",
+    "prompt_rewritten": "the template rewrites earlier messages once a reply follows: train with another template",
     "content_dropped": "mend the template or the message: what is not rendered cannot train or be read",
     "tool_calls_dropped": "use a template that renders tool calls, or write the call into the content",
     "tool_result_dropped": "use a template that renders tool results",

@@ -1,7 +1,7 @@
 """What ends a reply: the stop set, and where in a render the first stop stands.
 
-The set is the caller's stops, the model's generation_config, the tokenizer's eos, and what the template is seen to write
-after a reply: at the end, before the next user turn and after a tool call. A stop is a run of one or more control
+The set is the caller's stops, the model's generation_config, the tokenizer's eos, and what the template is seen to
+write after a reply: at the end, before the next user turn and after a tool call. A stop is a run of one or more control
 tokens; where several start at one place, the longest counts.
 """
 
@@ -110,10 +110,8 @@ def _leading_run(text: str, tokens: re.Pattern[str]) -> list[str]:
 
 
 def _last_token(text: str, tokens: re.Pattern[str]) -> str | None:
-    found = None
-    for found in tokens.finditer(text):
-        pass
-    return found[0] if found else None
+    found: list[str] = tokens.findall(text)
+    return found[-1] if found else None
 
 
 def _joined(run: list[str]) -> list[str]:

@@ -20,8 +20,8 @@ from samplekit.sample import Sample
 class ChatTemplate:
     """Turn conversations into exactly what a model is given and exactly what it should produce.
 
-    Every reply is rendered twice, without it and with it; what the second render adds is what trains, and where the two
-    do not fit the reason is a TemplateError with a code. Nothing is guessed.
+    Every reply is rendered twice, without it and with it; what the second render adds is what trains, and where the
+    two do not fit the reason is a TemplateError with a code. Nothing is guessed.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template, or any object with its surface.
@@ -30,8 +30,8 @@ class ChatTemplate:
             switch only for replies that do not fit the default.
         after_stop: what happens to text that the template writes after the stop: ``"drop"`` it, keep it untrained
             (``"mask"``), or ``"train"`` it.
-        system_slot: what happens to a system message where the template has no place for it: ``"error"``, ``"drop"``, or
-            ``"prepend_user"``.
+        system_slot: what happens to a system message where the template has no place for it: ``"error"``,
+            ``"drop"``, or ``"prepend_user"``.
         sanitize: encode control tokens inside messages as plain text instead of refusing them.
         train_tool_calls: whether tool calls train; the text around them does either way.
         clock: the time that templates print; read once a conversation where None.
@@ -100,7 +100,7 @@ class ChatTemplate:
             text = continued_text(program, conversation, render)
         else:
             text = render(conversation.views, reply_follows=True)
-        return engine.encoder.text(text).tolist()
+        return list(engine.encoder.text(text).tolist())
 
     def turns(
         self,
@@ -161,7 +161,7 @@ class ChatTemplate:
 
     def encode(self, text: str) -> list[int]:
         """Encode text as it stands: control tokens are recognised, nothing is put in front or behind."""
-        return self.engine.encoder.text(text).tolist()
+        return list(self.engine.encoder.text(text).tolist())
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text, control tokens included."""
@@ -186,6 +186,21 @@ class ChatTemplate:
     def fingerprint(self) -> str:
         """A SHA-256 of the tokenizer and its templates: two that agree give the same tokens."""
         return self.engine.fingerprint
+
+    def settings(self) -> dict[str, Any]:
+        """Give what it renders with, as plain values: what a lock file keeps, for serving must match."""
+        options = self.engine.options
+        return {
+            "tokenizer": self.engine.name,
+            "template_kwargs": dict(options.template_kwargs),
+            "thinking": options.thinking,
+            "after_stop": options.after_stop,
+            "system_slot": options.system_slot,
+            "sanitize": options.sanitize,
+            "train_tool_calls": options.train_tool_calls,
+            "stop_strings": self.stop_strings,
+            "clock": None if options.clock is None else options.clock.isoformat(),
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.engine.tokenizer, self.engine.options)

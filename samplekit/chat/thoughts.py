@@ -41,6 +41,11 @@ def ends_in_open_thought(prompt: str) -> bool:
     return _OPEN_AT_END.search(prompt, max(0, len(prompt) - 64)) is not None
 
 
+def closes_at_once(completion: str) -> bool:
+    """Tell whether a completion closes a thinking block before anything was thought."""
+    return _CLOSERS.match(completion.lstrip()) is not None
+
+
 def empty_thought_start(prompt: str) -> int | None:
     """Find where an empty, closed thinking block that ends the prompt starts; None where there is none."""
     found = _EMPTY_AT_END.search(prompt, max(0, len(prompt) - 128))

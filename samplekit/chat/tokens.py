@@ -78,17 +78,16 @@ def plain_ids(encoded: Any) -> list[int]:  # noqa: ANN401 - what tokenizers retu
     Raises:
         TemplateError: code ``encoding_failed``.
     """
-    if isinstance(encoded, Mapping) or hasattr(encoded, "input_ids"):
+    if hasattr(encoded, "keys"):
         encoded = encoded["input_ids"]
+    encoded = getattr(encoded, "ids", encoded)
     if hasattr(encoded, "tolist"):
         encoded = encoded.tolist()
-    if hasattr(encoded, "ids"):
-        encoded = encoded.ids
-    rows = list(cast("Sequence[Any]", encoded))
+    rows: list[Any] = list(encoded)
     if len(rows) == 1 and isinstance(rows[0], Sequence):
-        rows = list(cast("Sequence[Any]", rows[0]))
+        rows = list(rows[0])  # pyright: ignore[reportUnknownArgumentType]
     if not all(isinstance(number, int) for number in rows):
-        raise refuse("encoding_failed", f"the tokenizer returned {type(encoded).__name__} of unknown shape", hint="")
+        raise refuse("encoding_failed", "the tokenizer returned ids of unknown shape", hint="return a list of ints")
     return rows
 
 
@@ -98,11 +97,11 @@ def chat_templates(tokenizer: Any) -> dict[str, str]:  # noqa: ANN401 - any toke
     Raises:
         TemplateError: code ``no_chat_template``.
     """
-    found = getattr(tokenizer, "chat_template", None)
+    found: object = getattr(tokenizer, "chat_template", None)
     if isinstance(found, str) and found:
         return {"default": found}
     if isinstance(found, Mapping) and found:
-        return {str(name): str(text) for name, text in cast("Mapping[Any, Any]", found).items()}
+        return {str(name): str(text) for name, text in found.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     raise refuse("no_chat_template", f"{type(tokenizer).__name__} has no chat_template")
 
 
@@ -122,7 +121,7 @@ def _normalizes_nothing(backend: Any) -> bool:  # noqa: ANN401 - a tokenizers.To
         state = json.loads(normalizer.__getstate__())
     except (AttributeError, TypeError, ValueError):
         return False
-    return state == {"type": "Sequence", "normalizers": []}
+    return bool(state == {"type": "Sequence", "normalizers": []})
 
 
 def _plain(value: object) -> object:

@@ -23,7 +23,7 @@ def read_tool_calls(view: MessageDict, index: int, shape: TemplateShape) -> None
     if isinstance(raw, str):
         raw = _parse(raw, "tool_calls", index)
     if isinstance(raw, Mapping) or not hasattr(raw, "__iter__"):
-        raise refuse("invalid_message", f"tool_calls is {type(raw).__name__}, expected a list of calls", index=index)
+        raise refuse("invalid_message", f"tool_calls is {_kind(raw)}, expected a list of calls", index=index)
     calls = [_read_call(call, place, index, shape) for place, call in enumerate(cast("Sequence[Any]", raw))]
     if calls:
         view["tool_calls"] = calls
@@ -37,7 +37,7 @@ def tool_call_names(view: MessageDict) -> tuple[str, ...]:
 def _read_call(call: object, place: int, index: int, shape: TemplateShape) -> dict[str, Any]:
     where = f"tool call {place}"
     if not isinstance(call, Mapping):
-        raise refuse("invalid_message", f"{where} is a {type(call).__name__}, expected a mapping", index=index)
+        raise refuse("invalid_message", f"{where} is {_kind(call)}, expected a mapping", index=index)
     known = _without_nulls(cast("Mapping[str, Any]", call))
     function = known.get("function", known)
     if not isinstance(function, Mapping):
@@ -58,7 +58,7 @@ def _read_arguments(arguments: object, where: str, index: int, *, as_text: bool)
     if not isinstance(arguments, Mapping):
         raise refuse(
             "invalid_message",
-            f"the arguments of {where} are a {type(arguments).__name__}, expected a JSON object",
+            f"the arguments of {where} are {_kind(arguments)}, expected a JSON object",
             index=index,
         )
     plain = dict(cast("Mapping[str, Any]", arguments))
@@ -72,6 +72,10 @@ def _parse(text: str, what: str, index: int) -> Any:  # noqa: ANN401 - any JSON
         return json.loads(text)
     except ValueError as error:
         raise refuse("invalid_message", f"{what} is not JSON ({error})", index=index) from error
+
+
+def _kind(value: Any) -> str:  # noqa: ANN401 - anything a caller may pass
+    return f"a {type(value).__name__}"
 
 
 def _without_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,7 @@ from samplekit.chat.turn import Turn
 from samplekit.errors import AlignmentError
 
 
-def shorten(
-    engine: Engine, messages: object, tools: object, turn: Turn, max_length: int, clock: dt.datetime
-) -> Turn:
+def shorten(engine: Engine, messages: object, tools: object, turn: Turn, max_length: int, clock: dt.datetime) -> Turn:
     """Plan a turn again without the oldest messages, as few as possible, so that it fits.
 
     Args:

@@ -72,12 +72,12 @@ class Turn:
     @cached_property
     def tokens(self) -> list[int]:
         """Prompt and completion, T ids."""
-        return self.ids.tolist()
+        return list(self.ids.tolist())
 
     @cached_property
     def loss_mask(self) -> list[float]:
         """How much each token trains, T numbers; 0 over the prompt."""
-        return self.weights.tolist()
+        return list(self.weights.tolist())
 
 
 def finish(draft: Draft, encoder: Encoder) -> Turn:
@@ -103,7 +103,7 @@ def finish(draft: Draft, encoder: Encoder) -> Turn:
 
 
 def _join(before: Sequence[str], after: Sequence[str], ids: Ids, rest: str, encoder: Encoder) -> tuple[Ids, bool]:
-    """Continue ``ids``, the tokens of ``before``, to the text of ``after``; say whether that is after's own encoding."""
+    """Continue ``ids``, the tokens of ``before``, to the text of ``after``; tell if that is after's own encoding."""
     tokens = encoder.tokens(after)
     shared = max(len(before) - 1, 0)
     if list(before[:shared]) == list(after[:shared]):
