@@ -94,11 +94,11 @@ def build_sample(
 def _kept(length: int, max_length: int | None, truncation: str) -> slice:
     """Say which tokens stay: the one slice that every array is cut by."""
     if truncation not in ("right", "left"):
-        raise SampleError(f"truncation is {truncation!r}, expected 'right' or 'left'")
+        raise SampleError(f"truncation is {truncation!r}, expected 'right' or 'left': say which end is cut")
     if max_length is None:
         return slice(0, length)
     if isinstance(max_length, bool) or not isinstance(max_length, int | np.integer) or max_length < 2:
-        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more tokens")
+        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more: count full sequences")
     return slice(0, int(max_length)) if truncation == "right" else slice(max(0, length - int(max_length)), length)
 
 
