@@ -1,0 +1,98 @@
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import httpx
+import pytest
+from plain_caller import open_plain
+
+from samplekit.server import LocalService
+from samplekit.wire import names as wire
+
+
+def test_it_starts_quickly_answers_and_leaves_no_thread(loaded):
+    before = set(threading.enumerate())
+    started = time.monotonic()
+    with LocalService(model=loaded) as service:
+        assert time.monotonic() - started < 3
+        assert service.url.startswith("http://127.0.0.1:")
+        assert httpx.get(f"{service.url}/healthz").json()["status"] == "ok"
+    assert set(threading.enumerate()) <= before
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{service._port}/healthz")
+
+
+def test_stopping_with_open_connections_and_work_ends_cleanly(loaded):
+    before = set(threading.enumerate())
+    with LocalService(model=loaded) as service, httpx.Client(base_url=service.url, timeout=60) as http:
+        session = open_plain(http)
+        prompt = {"chunks": [{"encoded_text": {"tokens": [5, 6, 7]}}]}
+        for _ in range(3):
+            session.submit("sample", {"model_inputs": [prompt], "sampling_params": {"max_tokens": 50}})
+        operations = service.service.operations
+        service.stop()
+        assert set(threading.enumerate()) <= before
+        assert all(operation.status in wire.TERMINAL_OPERATIONS for operation in operations)
+
+
+def test_two_services_do_not_meet(loaded):
+    with LocalService(model=loaded) as first, LocalService(model=loaded) as second:
+        assert first.url != second.url
+        assert first.service is not second.service
+
+
+def test_a_port_is_kept_and_free_again_after_stopping(loaded):
+    with LocalService(model=loaded) as service:
+        port = service._port
+        with pytest.raises(OSError), LocalService(model=loaded, port=port):
+            pass
+    with LocalService(model=loaded, port=port) as again:
+        assert again.url.endswith(f":{port}")
+
+
+def test_asking_before_it_runs_says_how(loaded):
+    service = LocalService(model=loaded)
+    with pytest.raises(RuntimeError, match="with LocalService"):
+        _ = service.url
+    with pytest.raises(RuntimeError, match="with LocalService"):
+        _ = service.service
+
+
+def test_a_state_directory_holds_the_payloads(loaded, tmp_path):
+    with LocalService(model=loaded, state_dir=tmp_path / "state") as service:
+        assert (
+            service.service.payloads.path(service.service.payloads.create("s")).parent
+            == tmp_path / "state" / "payloads"
+        )
+    assert (tmp_path / "state" / "payloads").is_dir()
+
+
+@pytest.mark.parametrize("missing", ["torch", "starlette", "uvicorn"])
+def test_a_missing_extra_names_the_command_that_installs_it(missing):
+    code = f"""
+        import sys
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] == {missing!r}:
+                    raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        sys.meta_path.insert(0, Absent())
+        import samplekit.server
+        from samplekit.errors import MissingExtraError
+        try:
+            samplekit.server.LocalService
+        except MissingExtraError as error:
+            assert error.extra == "local"
+            print(error)
+    """
+    found = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert missing in found.stdout
+    assert 'pip install "samplekit[local]"' in found.stdout
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, samplekit.server, samplekit.training; print([n for n in ('torch', 'starlette', 'uvicorn') if n in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
