@@ -109,7 +109,7 @@ class Report:
         head = (
             f"{stats.get('num_samples', 0):,} samples, {stats.get('num_tokens', 0):,} tokens, "
             f"{stats.get('num_trained', 0):,} trained ({stats.get('trained_share', 0.0):.1%}); "
-            f"{len(self.errors)} errors, {len(self.warnings)} warnings"
+            f"{_counted(self.errors, 'error')}, {_counted(self.warnings, 'warning')}"
         )
         lines = [
             f"  {kind} [{item.code}] {item.message}"
@@ -118,3 +118,7 @@ class Report:
         ]
         hidden = max(0, len(self.errors) - _SHOWN) + max(0, len(self.warnings) - _SHOWN)
         return "\n".join([head, *lines, *([f"  and {hidden} more"] if hidden else [])])
+
+
+def _counted(items: Sequence[Finding], word: str) -> str:
+    return f"{len(items):,} {word}{'s' * (len(items) != 1)}"
