@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 class LossRule(Protocol):
     """How logprobs become a loss and its gradient."""
 
+    def wanted(self, row: int) -> npt.NDArray[np.bool_]:
+        """Give the positions of a sample that the loss reads, (T_i,); the others may read logprob 0."""
+        ...
+
     def __call__(self, logprobs: Sequence[torch.Tensor], rows: Sequence[int]) -> tuple[list[float], list[torch.Tensor]]:
         """Judge some samples of the request.
 
@@ -42,15 +46,18 @@ class CrossEntropyRule:
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._weights = [sample.weights for sample in samples]
 
+    def wanted(self, row: int) -> npt.NDArray[np.bool_]:
+        """Read the positions whose weight is not 0."""
+        mask: npt.NDArray[np.bool_] = self._weights[row] != 0
+        return mask
+
     def __call__(self, logprobs: Sequence[torch.Tensor], rows: Sequence[int]) -> tuple[list[float], list[torch.Tensor]]:
         """Weigh the logprobs, summed in float64."""
         losses: list[float] = []
         gradients: list[torch.Tensor] = []
         for found, row in zip(logprobs, rows, strict=True):
             weights = as_tensor(self._weights[row], found)
-            # where, not only a product: an untrained token of logprob -inf would give NaN
-            terms = torch.where(weights != 0, found, torch.zeros_like(found)).double() * weights.double()
-            losses.append(-float(terms.sum()))
+            losses.append(-float((found.double() * weights.double()).sum()))
             gradients.append(-weights)
         return losses, gradients
 
@@ -60,6 +67,11 @@ class GivenGradientRule:
 
     def __init__(self, gradients: Sequence[FloatArray]) -> None:
         self._gradients = list(gradients)
+
+    def wanted(self, row: int) -> npt.NDArray[np.bool_]:
+        """Read the positions whose gradient is not 0."""
+        mask: npt.NDArray[np.bool_] = self._gradients[row] != 0
+        return mask
 
     def __call__(self, logprobs: Sequence[torch.Tensor], rows: Sequence[int]) -> tuple[list[float], list[torch.Tensor]]:
         """Hand the gradients through."""

@@ -61,7 +61,7 @@ class TrainOutcome:
 
     Attributes:
         loss: of the whole request.
-        logprobs: of the target tokens, float32 (T_i,) a sample.
+        logprobs: of the target tokens, float32 (T_i,) a sample; 0.0 where the loss does not read them.
     """
 
     loss: float
@@ -144,11 +144,14 @@ class Policy:
         losses = np.zeros(len(samples))
         logprobs: dict[int, FloatArray] = {}
         for rows in plan_rows([len(tokens) for tokens in inputs], self._batch_tokens):
-            found = batch_logprobs(self.trained, [inputs[row] for row in rows], [targets[row] for row in rows])
+            wanted = [rule.wanted(row) for row in rows]
+            found = batch_logprobs(
+                self.trained, [inputs[row] for row in rows], [targets[row] for row in rows], wanted=wanted
+            )
             values, gradients = rule([item.detach() for item in found], rows)
             _refuse_non_finite(values, rows)
             losses[rows] = values
-            if backward:
+            if backward and any(mask.any() for mask in wanted):
                 torch.autograd.backward(found, gradients)
             logprobs.update((row, item.detach().float().cpu().numpy()) for row, item in zip(rows, found, strict=True))
         return TrainOutcome(float(losses.sum()), [logprobs[index] for index in range(len(samples))])

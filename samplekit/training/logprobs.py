@@ -9,6 +9,7 @@ reach it, so a padded batch gives the numbers of each sample alone.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,9 @@ import torch
 from samplekit.errors import LossInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
+
+    import numpy.typing as npt
 
     from samplekit.sample import Sample
     from samplekit.sample.arrays import IntArray
@@ -86,26 +89,75 @@ def plan_rows(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
 
 
 def batch_logprobs(
-    model: torch.nn.Module, inputs: Sequence[IntArray], targets: Sequence[IntArray], temperature: float = 1.0
+    model: torch.nn.Module,
+    inputs: Sequence[IntArray],
+    targets: Sequence[IntArray],
+    temperature: float = 1.0,
+    wanted: Sequence[npt.NDArray[np.bool_]] | None = None,
 ) -> list[torch.Tensor]:
     """Compute the logprobs of one padded batch in a single forward pass.
+
+    The output head, the dearest layer of a small model, reads the wanted positions only.
 
     Args:
         model: as in `target_logprobs`.
         inputs: tokens read, int64 (T_i,) each.
         targets: tokens predicted, of the same lengths.
         temperature: logits are divided by it.
+        wanted: which positions are wanted, (T_i,) each; the others read 0.0. All of them where None.
 
     Returns:
         One (T_i,) tensor a row.
     """
     device = next(model.parameters()).device
-    logits = logits_of(model(input_ids=pad_right(inputs, device)))  # (B, T, V)
+    longest = max(map(len, inputs))
+    places = np.concatenate(
+        [
+            row * longest + (np.arange(len(tokens)) if wanted is None else np.flatnonzero(wanted[row]))
+            for row, tokens in enumerate(inputs)
+        ]
+    )  # (N,) into B * T
+    index = torch.from_numpy(places).to(device)
+    if len(places):
+        with _head_reading(model, index):
+            logits = logits_of(model(input_ids=pad_right(inputs, device)))  # (1, N, V), or (B, T, V) without a head
+        if logits.shape[:2] != (1, len(places)):
+            logits = logits.reshape(-1, logits.shape[-1])[index]
+        flat = _gathered(logits.reshape(len(places), -1), pad_right(targets, device).reshape(-1)[index], temperature)
+    else:
+        flat = torch.zeros(0, device=device)
+    filled = flat.new_zeros(len(inputs) * longest).scatter(0, index, flat)
+    return [filled[row * longest : row * longest + len(tokens)] for row, tokens in enumerate(inputs)]
+
+
+def _gathered(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Give the logprob of one target a row: logits (N, V), targets (N,)."""
     if temperature != 1.0:
         logits = logits / temperature
-    chosen = logits.gather(-1, pad_right(targets, device).unsqueeze(-1)).squeeze(-1)  # (B, T)
-    logprobs = chosen - logits.logsumexp(-1)
-    return [logprobs[row, : len(tokens)] for row, tokens in enumerate(inputs)]
+    return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+
+
+@contextlib.contextmanager
+def _head_reading(model: torch.nn.Module, index: torch.Tensor) -> Generator[None]:
+    """Let the output head of a transformers model read only some of the B * T positions.
+
+    The head's input is cut, not its output, so whatever the model does to logits afterwards (scaling, capping) stays.
+    """
+    find: Any = getattr(model, "get_output_embeddings", None)
+    head = find() if find is not None else None
+    if not isinstance(head, torch.nn.Module):
+        yield
+        return
+
+    def select(_head: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden: torch.Tensor = given[0]  # (B, T, H)
+        return (hidden.reshape(-1, hidden.shape[-1])[index].unsqueeze(0), *given[1:])
+
+    handle = head.register_forward_pre_hook(select)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def pad_right(rows: Sequence[IntArray], device: torch.device) -> torch.Tensor:
