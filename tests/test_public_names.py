@@ -1,0 +1,165 @@
+"""The public surface: which names there are, and how each is called, held to the project's page of signatures."""
+
+import inspect
+
+import pytest
+
+import samplekit
+
+REQUIRED = inspect.Parameter.empty
+EVERYTHING_BUILT_SO_FAR = {
+    "ChatTemplate", "Completion", "EncodedText", "Finding", "Group", "ModelInput", "Report", "Sample", "SampleBuilder",
+    "BuildResult", "Skipped", "TensorData", "Turn", "build_chat_samples", "build_sample", "check", "read_chats",
+    "read_samples", "write_samples",
+    "CISPO", "CrossEntropy", "DPPO", "DRO", "GRPO", "ImportanceSampling", "PPO",
+    "AlignmentError", "ConnectionFailedError", "FileFormatError", "LossInputError", "MissingExtraError", "OperationError",
+    "OperationFailedError", "OperationTimeoutError", "PackingError", "PrefixMismatchError", "SampleError",
+    "SamplekitError", "ServiceError", "StatusError", "TemplateError",
+    "__version__",
+}  # fmt: skip
+
+# name: (positional or keyword parameters, keyword-only parameters), each with its default; a later issue adds its rows.
+SIGNATURES = {
+    "TensorData": ({"data": REQUIRED, "dtype": REQUIRED}, {}),
+    "ModelInput": ({"chunks": REQUIRED}, {}),
+    "ModelInput.from_tokens": ({"ids": REQUIRED}, {}),
+    "EncodedText": ({"tokens": REQUIRED}, {}),
+    "Sample": ({"model_input": REQUIRED, "loss_fn_inputs": REQUIRED, "routed_experts_key": None, "info": {}}, {}),
+    "Sample.to_wire": ({"self": REQUIRED}, {}),
+    "Sample.to_json": ({"self": REQUIRED}, {}),
+    "Sample.from_wire": ({"mapping": REQUIRED}, {}),
+    "build_sample": (
+        {"tokens": REQUIRED, "loss_mask": REQUIRED},
+        {"advantages": None, "logprobs": None, "reference_logprobs": None, "extra": None, "routed_experts_key": None,
+         "max_length": None, "truncation": "right", "info": None},
+    ),
+    "ChatTemplate": (
+        {"tokenizer": REQUIRED},
+        {"stop_tokens": None, "thinking": "as_rendered", "after_stop": "drop", "system_slot": "error", "sanitize": False,
+         "train_tool_calls": True, "clock": None, "template_kwargs": REQUIRED},
+    ),
+    "ChatTemplate.load": ({"name_or_path": REQUIRED}, {"options": REQUIRED}),
+    "ChatTemplate.prompt": ({"self": REQUIRED, "messages": REQUIRED, "tools": None}, {"continue_final": False}),
+    "ChatTemplate.turns": (
+        {"self": REQUIRED, "messages": REQUIRED, "tools": None}, {"train_on": "all", "prompts": None},
+    ),
+    "ChatTemplate.samples": (
+        {"self": REQUIRED, "messages": REQUIRED, "tools": None},
+        {"train_on": "all", "merge": False, "max_length": None, "truncation": "error"},
+    ),
+    "ChatTemplate.decode": ({"self": REQUIRED, "ids": REQUIRED}, {}),
+    "ChatTemplate.encode": ({"self": REQUIRED, "text": REQUIRED}, {}),
+    "build_chat_samples": (
+        {"messages": REQUIRED, "tokenizer": REQUIRED, "tools": None}, {"options": REQUIRED},
+    ),
+    "SampleBuilder": (
+        {"template": REQUIRED},
+        {"on_error": "raise", "train_on": "all", "merge": False, "max_length": None, "truncation": "error"},
+    ),
+    "SampleBuilder.build": ({"self": REQUIRED, "rows": REQUIRED}, {}),
+    "SampleBuilder.__call__": ({"self": REQUIRED, "columns": REQUIRED}, {}),
+    "Completion": (
+        {"tokens": REQUIRED, "logprobs": REQUIRED}, {"reward": None, "stop_reason": None, "routed_experts_key": None},
+    ),
+    "Group": ({"prompt": REQUIRED, "completions": REQUIRED}, {"id": None}),
+    "CrossEntropy": ({}, {}),
+    "ImportanceSampling": ({}, {}),
+    "PPO": ({"clip_low": 0.8, "clip_high": 1.2}, {}),
+    "GRPO": (
+        {"clip_low": 0.8, "clip_high": 1.2, "beta": 0.0, "aggregation": "fixed_horizon", "ratio": "token"}, {},
+    ),
+    "CISPO": ({"clip_low": 0.0, "clip_high": 4.0}, {}),
+    "DPPO": ({"delta_low": 0.15, "delta_high": 0.15}, {}),
+    "DRO": ({"beta": REQUIRED}, {}),
+    "GRPO.to_wire": ({"self": REQUIRED}, {}),
+    "GRPO.required_inputs": ({"self": REQUIRED}, {}),
+    "GRPO.optional_inputs": ({"self": REQUIRED}, {}),
+    "check": (
+        {"samples": REQUIRED},
+        {"loss": None, "vocab_size": None, "max_length": None, "expected_share": None, "allow": ()},
+    ),
+    "Report.raise_for_errors": ({"self": REQUIRED}, {}),
+    "Report.to_dict": ({"self": REQUIRED}, {}),
+    "Finding": ({"code": REQUIRED, "path": REQUIRED, "message": REQUIRED}, {}),
+    "read_chats": ({"source": REQUIRED}, {}),
+    "read_samples": ({"path": REQUIRED}, {}),
+    "write_samples": ({"path": REQUIRED, "samples": REQUIRED}, {"lock": None}),
+}  # fmt: skip
+
+ATTRIBUTES = {
+    "ModelInput": {"tokens", "length"},
+    "Sample": {"tokens", "loss_mask", "length", "num_trained"},
+}
+
+
+def found(dotted):
+    value = samplekit
+    for name in dotted.split("."):
+        value = inspect.getattr_static(value, name) if inspect.isclass(value) else getattr(value, name)
+    return value.__func__ if isinstance(value, classmethod) else value
+
+
+def called(value):
+    parameters = inspect.signature(value).parameters.values()
+    positional = {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "cls"}
+    keyword = {p.name: p.default for p in parameters if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)}
+    return positional, keyword
+
+
+@pytest.mark.parametrize("dotted", SIGNATURES)
+def test_names_are_called_as_the_page_of_signatures_says(dotted):
+    positional, keyword = called(found(dotted))
+    expected_positional, expected_keyword = SIGNATURES[dotted]
+    assert list(positional.items()) == list(expected_positional.items())
+    assert {name: keyword.get(name) for name in expected_keyword} == expected_keyword
+    added = {name: default for name, default in keyword.items() if name not in expected_keyword}
+    assert REQUIRED not in added.values()  # more may be offered, never asked for
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_classes_have_the_attributes_the_page_of_signatures_names(name):
+    assert ATTRIBUTES[name] <= set(dir(getattr(samplekit, name)))
+
+
+def test_all_is_sorted_and_equals_what_is_visible():
+    assert samplekit.__all__ == sorted(samplekit.__all__)
+    assert samplekit.__all__ == dir(samplekit)
+    assert set(samplekit.__all__) == EVERYTHING_BUILT_SO_FAR
+    starred = {}
+    exec("from samplekit import *", starred)
+    assert set(starred) - {"__builtins__"} == set(samplekit.__all__)
+
+
+def test_every_name_resolves_to_the_object_its_home_calls_by_that_name():
+    for name in set(samplekit.__all__) - {"__version__"}:
+        value = getattr(samplekit, name)
+        assert value.__name__ == name
+        assert value.__module__.split(".")[:2] == ["samplekit", samplekit._HOME_OF[name]]
+        assert getattr(samplekit, name) is value
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'build_samples'"):
+        _ = samplekit.build_samples
+    assert not hasattr(samplekit, "_hidden")
+
+
+def test_every_public_name_is_documented():
+    for name in set(samplekit.__all__) - {"__version__"}:
+        assert inspect.getdoc(getattr(samplekit, name)), name
+
+
+def test_type_checkers_see_the_same_names_as_users():
+    import ast
+    from pathlib import Path
+
+    tree = ast.parse(Path(samplekit.__file__).read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {alias.asname or alias.name for node in guarded.body for alias in node.names}
+    assert imported == set(samplekit.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("dotted", [dotted for dotted in SIGNATURES if dotted[0].islower()])
+def test_functions_take_at_most_8_parameters_by_position(dotted):
+    positional, _ = SIGNATURES[dotted]
+    assert len(positional) <= 8
