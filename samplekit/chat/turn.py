@@ -114,10 +114,10 @@ def _join(before: Sequence[str], after: Sequence[str], ids: Ids, rest: str, enco
         head = 0
     if len(tokens) >= len(ids) and np.array_equal(tokens[head : len(ids)], ids[head:]):
         return tokens, True
-    return np.concatenate([ids, _continue(before[shared] if before else "", rest, encoder)]), False
+    return np.concatenate([ids, continue_text(before[shared] if before else "", rest, encoder)]), False
 
 
-def _continue(tail: str, rest: str, encoder: Encoder) -> Ids:
+def continue_text(tail: str, rest: str, encoder: Encoder) -> Ids:
     """Encode text that continues a prompt, without the space that SentencePiece puts before a text's first word."""
     if not rest:
         return np.empty(0, dtype=np.int64)
