@@ -1,0 +1,1 @@
+"""How fast and how small samplekit is beside its peers, as ratios: `python -m benchmarks`."""
