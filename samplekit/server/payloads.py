@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 
@@ -14,9 +16,10 @@ class PayloadStore:
 
     def __init__(self, folder: Path | None = None) -> None:
         """Keep payloads in ``folder``, or in a temporary one that `close` removes."""
-        self._temporary = None if folder is not None else tempfile.TemporaryDirectory(prefix="samplekit-payloads-")
-        self._folder = folder if folder is not None else Path(self._temporary.name)  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+        self._folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="samplekit-payloads-"))
         self._folder.mkdir(parents=True, exist_ok=True)
+        # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.
+        self._remove = None if folder is not None else weakref.finalize(self, shutil.rmtree, self._folder, True)
         self._secret = secrets.token_bytes(32)
         self._owners: dict[str, str] = {}
 
@@ -66,5 +69,5 @@ class PayloadStore:
 
     def close(self) -> None:
         """Remove the temporary folder, if it was one."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        if self._remove is not None:
+            self._remove()

@@ -17,7 +17,7 @@ import orjson
 
 from samplekit.server.adapters import LoraSettings
 from samplekit.server.payloads import PayloadStore
-from samplekit.server.policy import NonFiniteLossError, Policy
+from samplekit.server.policy import NonFiniteLossError, Policy, share_cores
 from samplekit.server.records import Operation, Resources, Session
 from samplekit.server.refusals import conflict, invalid, not_found
 from samplekit.wire.names import (
@@ -68,7 +68,7 @@ class Service:
         self.sessions: dict[str, Session] = {}
         self.payloads = PayloadStore(None if state_dir is None else state_dir / "payloads")
         self._clock = clock
-        self._engine = ThreadPoolExecutor(1, thread_name_prefix="samplekit-engine")
+        self._engine = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-reader")
 
     @property
