@@ -105,4 +105,5 @@ def test_training_the_tokenizer_again_gives_the_file_that_ships(tmp_path):
     shipped = (TINY_FOLDER / "tokenizer.json").read_bytes()
     code = f"import scripts.train_tiny_tokenizer as t, pathlib; t.FOLDER = pathlib.Path({str(tmp_path)!r}); t.main()"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
-    assert (tmp_path / "tokenizer.json").read_bytes() == shipped
+    same = (tmp_path / "tokenizer.json").read_bytes() == shipped
+    assert same, "the texts of cookbook/data changed: run scripts/train_tiny_tokenizer.py and commit tokenizer.json"
