@@ -18,15 +18,17 @@ def array_json(values: AnyArray) -> bytes:
     Args:
         values: shape (T,), finite.
     """
-    bits = values.view(f"i{values.itemsize}")  # compared as bits, for -0.0 is not 0.0
-    ends = np.flatnonzero(np.diff(bits))
-    if (len(ends) + 1) * _RUN_LENGTH > len(values):
-        return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
-    ends = np.append(ends, len(values) - 1)
-    digits = orjson.dumps(values[ends], option=orjson.OPT_SERIALIZE_NUMPY).strip(b"[]").split(b",")
-    counts = np.diff(ends, prepend=-1).tolist()
-    runs = [(text + b",") * count for text, count in zip(digits, counts, strict=True)]
-    return b"[%s]" % b"".join(runs).rstrip(b",")
+    changes = np.diff(values.view(f"i{values.itemsize}")) != 0  # compared as bits, for -0.0 is not 0.0
+    if (np.count_nonzero(changes) + 1) * _RUN_LENGTH > len(values):
+        return _plain_json(values)
+    ends: list[int] = [*np.flatnonzero(changes).tolist(), len(values) - 1]
+    digits = _plain_json(values[ends]).strip(b"[]").split(b",")
+    runs = [(text + b",") * (end - start) for text, start, end in zip(digits, [-1, *ends], ends, strict=False)]
+    return b"[%s]" % b"".join(runs).removesuffix(b",")
+
+
+def _plain_json(values: AnyArray) -> bytes:
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def token_arrays_json(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[bytes], bytes]:
@@ -38,8 +40,8 @@ def token_arrays_json(chunks: Sequence[IntArray], targets: IntArray | None) -> t
     """
     shared = None if targets is None or len(chunks) != 1 else shared_buffer(chunks[0], targets)
     if shared is None:
-        return [array_json(chunk) for chunk in chunks], b"[]" if targets is None else array_json(targets)
-    whole = array_json(shared)
+        return [_plain_json(chunk) for chunk in chunks], b"[]" if targets is None else _plain_json(targets)
+    whole = _plain_json(shared)
     return [whole[: whole.rindex(b",")] + b"]"], b"[" + whole[whole.index(b",") + 1 :]
 
 
@@ -61,5 +63,5 @@ def shared_buffer(tokens: IntArray, targets: IntArray) -> IntArray | None:
 
 def shortest_floats(values: FloatArray) -> list[float]:
     """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
-    found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+    found: list[float] = orjson.loads(_plain_json(values))
     return found

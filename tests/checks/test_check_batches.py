@@ -51,6 +51,13 @@ def test_several_faults_of_one_sample_are_all_found():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("model_input", [None, 5, {}, {"chunks": []}, {"chunks": [{"encoded_text": {"tokens": 7}}]}])
+def test_where_the_tokens_cannot_be_counted_no_array_is_blamed_for_its_length(model_input):
+    report = sk.check([{**right_sample(), "model_input": model_input}])
+    assert len(report.errors) == 1
+    assert "model_input" in report.errors[0].path
+
+
 REFUSED_FROM_THE_SDK = {
     "arrays of unequal length": lambda: with_input("weights", [1.0, 1.0]),
     "targets that are not the shifted input": lambda: with_input("target_tokens", [5, 6, 7], "int64"),
