@@ -206,7 +206,7 @@ class SampleBuilder:
                 self._fail(row.source or "", error, tally)
 
     def _fail(self, source: str, error: SampleError, tally: _Tally) -> None:
-        named = _named(error, source)
+        named = error.reworded(f"{source}: {error.message}")
         if self.on_error == "raise":
             raise named from error
         tally.skip(source, named)
@@ -214,10 +214,3 @@ class SampleBuilder:
 
 def _code(error: SampleError) -> str:
     return error.code if isinstance(error, TemplateError) else "too_long"
-
-
-def _named(error: SampleError, source: str) -> SampleError:
-    """Put the row's source in front of an error's text, keeping its class and fields."""
-    rebuild, (cls, message, fields), _ = error.__reduce__()
-    named: SampleError = rebuild(cls, f"{source}: {message}", fields)
-    return named

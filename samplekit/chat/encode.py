@@ -87,6 +87,16 @@ class Encoder:
         """Give the ids of a whole text, shape (N,)."""
         return self.tokens(self.cutter().cut(text))
 
+    def restore(self, text: str) -> str:
+        """Give a rendered text with control tokens where stand-ins are."""
+        return self._guard.restore(text)
+
+    def decode(self, ids: Sequence[int] | Ids) -> str:
+        """Decode ids to text, control tokens included."""
+        plain = [int(number) for number in ids]
+        decode = self._tokenizer.decode if self._backend is None else self._backend.decode
+        return str(decode(plain, skip_special_tokens=False))
+
     def _encode_alone(self, text: str) -> Ids:
         try:
             if has_stand_in(text):

@@ -149,13 +149,6 @@ class Engine:
         self.prepare(ready)
         return [finish(draft, self.encoder) for draft in ready]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids to text, control tokens included."""
-        plain = [int(number) for number in ids]
-        backend = backend_of(self.tokenizer)
-        decode = self.tokenizer.decode if backend is None else backend.decode
-        return str(decode(plain, skip_special_tokens=False))
-
     @cached_property
     def stop_strings(self) -> list[str]:
         """The text of every stop, of all templates."""

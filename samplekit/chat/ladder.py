@@ -81,7 +81,8 @@ def _mismatch(prompt: str, full: str, reply: Message, *, last_text: str, templat
     place = next(
         (at for at, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), min(len(prompt), len(full))
     )
-    code = "prompt_rewritten" if place < prompt.rfind(last_text.strip()) else "prefix_mismatch"
+    end = prompt.rfind(last_text.strip()) + len(last_text.strip())
+    code = "prompt_rewritten" if place < end else "prefix_mismatch"
     return mismatch(
         code, "character", place, _around(prompt, place), _around(full, place), index=reply.index, template=template
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import jinja2
@@ -29,6 +30,7 @@ class Renderer:
         name: what errors call it.
         variables: the names the template reads that a caller may set.
         reads_clock: whether the template can print a date.
+        literals: the texts it can write by itself.
     """
 
     def __init__(self, text: str, constants: Mapping[str, Any], name: str) -> None:
@@ -101,6 +103,15 @@ def bind(renderer: Renderer, kwargs: Mapping[str, Any], clock: dt.datetime) -> C
             return None
 
     return probe
+
+
+@lru_cache(maxsize=64)
+def _compile(text: str) -> tuple[jinja2.Template, frozenset[str], str]:
+    """Compile a template; give the names it reads and the texts it can write by itself."""
+    tree = _ENVIRONMENT.parse(text)
+    names = frozenset(meta.find_undeclared_variables(tree))
+    literals = "\0".join(_literals(tree))
+    return _ENVIRONMENT.from_string(tree), names, literals
 
 
 def _literals(tree: nodes.Template) -> list[str]:

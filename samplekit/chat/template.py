@@ -165,7 +165,7 @@ class ChatTemplate:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text, control tokens included."""
-        return self.engine.decode(ids)
+        return self.engine.encoder.decode(ids)
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - any tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -135,10 +136,18 @@ def _calls_span(tokens: Ids, end: int, draft: Draft, prompt: Ids, encoder: Encod
     """Find the tokens that only the tool calls put there, by comparing with the same reply without them."""
     without = encoder.tokens(draft.without_calls or [])
     limit = min(end, len(without))
-    differs = np.flatnonzero(tokens[:limit] != without[:limit])
-    start = max(int(differs[0]) if len(differs) else limit, len(prompt))
+    start = max(_first_difference(tokens[:limit], without[:limit]), len(prompt))
     room = min(limit - start, end - start) if limit > start else 0
-    same = tokens[end - room : end] == without[len(without) - room :]
-    unequal = np.flatnonzero(~same)
-    tail = room - (int(unequal[-1]) + 1 if len(unequal) else 0)
+    tail = _first_difference(tokens[end - room : end][::-1], without[len(without) - room :][::-1])
+    # A token that holds the end of the prose and the white space before the call is prose.
+    with_calls, bare = ("".join(pieces or []) for pieces in (draft.trained, draft.without_calls))
+    prose = len(encoder.restore(commonprefix([with_calls, bare[: len(bare) - len(draft.stop or "")]])))
+    if start < end - tail and len(encoder.decode(tokens[:start])) < prose:
+        start += 1
     return start, end - tail
+
+
+def _first_difference(left: Ids, right: Ids) -> int:
+    """Count the values two arrays of one length share at their start."""
+    differs = np.flatnonzero(left != right)
+    return int(differs[0]) if len(differs) else len(left)
