@@ -64,6 +64,8 @@ def copy_with_adapter(base: torch.nn.Module, settings: LoraSettings) -> torch.nn
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # An adapter on a tied output head adapts the head alone, which is what train_unembed asks for.
         warnings.filterwarnings("ignore", message="Model (with|has) `tie_word_embeddings=True`")
+        # GPT-2's layers are stored transposed; peft notices by itself and says so.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to")
         torch.manual_seed(settings.seed)
         adapted = get_peft_model(cast("Any", model), config)
     return cast("torch.nn.Module", adapted).eval()

@@ -83,11 +83,16 @@ def load_model(name: str = TINY) -> LoadedModel:
 def _load_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
     from transformers import AutoTokenizer
 
+    found: Any = None
     try:
-        return cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(source))
+        found = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
-        logger.warning("no tokenizer in %s, so stop strings will be refused: %s", source, error)
+        logger.warning("the tokenizer of %s cannot be read: %s", source, error)
+    # From a folder without tokenizer files transformers makes one that knows its added tokens only.
+    if found is None or len(found) <= len(found.added_tokens_decoder):
+        logger.warning("no tokenizer in %s: stop strings will be refused", source)
         return None
+    return cast("PreTrainedTokenizerBase", found)
 
 
 def _stop_ids(source: str, config: Any, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:  # noqa: ANN401
