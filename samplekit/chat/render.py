@@ -35,7 +35,8 @@ class Renderer:
 
     def __init__(self, text: str, constants: Mapping[str, Any], name: str) -> None:
         self.text = text
-        self.name = name or f"template {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        self.name = name or f"template {digest[:12]}"
         self._constants = {"documents": None, **constants}
         try:
             tree = _ENVIRONMENT.parse(text)

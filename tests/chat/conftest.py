@@ -19,6 +19,11 @@ def llama2(sentencepiece_folder) -> ChatTemplate:
 
 
 @pytest.fixture(scope="session")
+def llama2_legacy(sentencepiece_folder) -> ChatTemplate:
+    return ChatTemplate(real.sentencepiece(sentencepiece_folder, real.own_template("llama2"), legacy=True))
+
+
+@pytest.fixture(scope="session")
 def mistral_v1(sentencepiece_folder) -> ChatTemplate:
     return ChatTemplate(real.sentencepiece(sentencepiece_folder, real.own_template("mistral_v1")))
 

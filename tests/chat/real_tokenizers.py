@@ -72,10 +72,14 @@ def _deepseek():
 
 
 @cache
-def _sentencepiece(folder: str):
-    target = Path(folder)
+def _sentencepiece(folder: str, legacy: bool):
+    target = Path(folder) / ("legacy" if legacy else "first")
+    target.mkdir()
     shutil.copy(package("mistral_common") / "data" / "tokenizer.model.v1", target / "tokenizer.model")
     config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    config["legacy"] = (
+        legacy  # a space before the first word of the text, or before that of every stretch of plain text
+    )
     (target / "tokenizer_config.json").write_text(json.dumps(config))
     return AutoTokenizer.from_pretrained(target)
 
@@ -96,8 +100,8 @@ def deepseek(template: str):
     return with_template(_deepseek(), template)
 
 
-def sentencepiece(folder: str, template: str):
-    return with_template(_sentencepiece(folder), template)
+def sentencepiece(folder: str, template: str, legacy: bool = False):
+    return with_template(_sentencepiece(folder, legacy), template)
 
 
 @cache

@@ -213,7 +213,9 @@ def test_thinking_06_recorded_prompts_that_hold_other_history_are_refused_with_t
     template = toy_template("T-THINK")
     recorded = [turn.tokens[: turn.prompt_length] for turn in template.turns(THOUGHTS)]
     assert len(template.turns(THOUGHTS, prompts=recorded)) == 2
-    with_thoughts = toy_ids(["<u>", "p", "<e>", "<a>", "<think>", "x", "</think>", "q", "<e>", "<u>", "r", "<e>", "<a>"])
+    with_thoughts = toy_ids(
+        ["<u>", "p", "<e>", "<a>", "<think>", "x", "</think>", "q", "<e>", "<u>", "r", "<e>", "<a>"]
+    )
     with pytest.raises(PrefixMismatchError) as caught:
         template.turns(THOUGHTS, prompts=[recorded[0], with_thoughts])
     assert (caught.value.message_index, caught.value.index) == (3, 4)

@@ -26,12 +26,23 @@ TOOLS = [{
         },
     },
 }]  # fmt: skip
-CALL = {"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}}
+CALL = {
+    "id": "call00001",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}},
+}
 CHATS = [
     [{"role": "user", "content": "hi"}],
     [{"role": "system", "content": "Be <b>kind</b> & brief."}, {"role": "user", "content": "hi\n"}],
-    [{"role": "user", "content": " a "}, {"role": "assistant", "content": "<think>\nx\n</think>\n\nb"}, {"role": "user", "content": "c"}],
-    [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "r", "thinking": "r"}],
+    [
+        {"role": "user", "content": " a "},
+        {"role": "assistant", "content": "<think>\nx\n</think>\n\nb"},
+        {"role": "user", "content": "c"},
+    ],
+    [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning_content": "r", "thinking": "r"},
+    ],
     [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
@@ -126,7 +137,9 @@ def test_the_environment_is_set_up_as_transformers_sets_its_own():
     assert {name: getattr(theirs_, name) for name in names} == {name: getattr(ours_, name) for name in names}
 
 
-@pytest.mark.parametrize("source", ["{% if %}", "{{ a", "{% nosuchtag %}", "{% for x in y %}", "\x00{{", "{{ '" + "x" * 9])
+@pytest.mark.parametrize(
+    "source", ["{% if %}", "{{ a", "{% nosuchtag %}", "{% for x in y %}", "\x00{{", "{{ '" + "x" * 9]
+)
 def test_a_template_that_does_not_compile_is_a_named_error(source):
     with pytest.raises(TemplateError) as caught:
         Renderer(source, {}, "broken")

@@ -20,7 +20,9 @@ def refused(tokenizer, **options):
     return caught.value
 
 
-@pytest.mark.parametrize("key", ["enable_thinkin", "add_generation_prompt", "messages", "tools", "nonsense", "chat_template"])
+@pytest.mark.parametrize(
+    "key", ["enable_thinkin", "add_generation_prompt", "messages", "tools", "nonsense", "chat_template"]
+)
 def test_a_name_the_template_does_not_read_is_refused(key):
     error = refused(real.qwen3(real.trl_template("qwen3_8")), **{key: True})
     assert error.code == "unknown_template_kwarg"

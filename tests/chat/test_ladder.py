@@ -114,7 +114,9 @@ def test_reasoning_that_no_render_shows_is_named(qwen3):
     assert "because" in real.trained_text(qwen3, turn)
 
 
-DROPS = "{% for m in messages %}{{ '<' ~ m.role[0] ~ '>' ~ (m.content if m.role == ROLE else 'x') ~ '<e>' }}{% endfor %}"
+DROPS = (
+    "{% for m in messages %}{{ '<' ~ m.role[0] ~ '>' ~ (m.content if m.role == ROLE else 'x') ~ '<e>' }}{% endfor %}"
+)
 
 
 @pytest.mark.parametrize(

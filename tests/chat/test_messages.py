@@ -69,7 +69,13 @@ def test_what_is_no_message_is_refused_with_its_place(messages, words):
 
 @pytest.mark.parametrize(
     ("tools", "words"),
-    [("{bad", "tools is not JSON"), ({"a": 1}, "tools is a dict"), (3, "tools is a int"), ([3], "tools[0]"), (["x"], "tools[0]")],
+    [
+        ("{bad", "tools is not JSON"),
+        ({"a": 1}, "tools is a dict"),
+        (3, "tools is a int"),
+        ([3], "tools[0]"),
+        (["x"], "tools[0]"),
+    ],
 )
 def test_what_is_no_list_of_tools_is_refused_with_its_place(tools, words):
     with pytest.raises(TemplateError) as caught:
@@ -101,7 +107,9 @@ def test_reasoning_goes_to_the_key_that_the_template_reads(key, name):
 
 
 @pytest.mark.parametrize("name", ["smolvlm", "idefics3", "llava_next"])
-@pytest.mark.parametrize("content", ["Hello there", [{"type": "text", "text": "Hello "}, {"type": "text", "text": "there"}]])
+@pytest.mark.parametrize(
+    "content", ["Hello there", [{"type": "text", "text": "Hello "}, {"type": "text", "text": "there"}]]
+)
 def test_templates_that_want_parts_get_parts(name, content):
     template = ChatTemplate(real.byte_level(name, real.trl_template(name)))
     (turn,) = template.turns([{"role": "user", "content": content}, reply(content)])
@@ -114,7 +122,9 @@ TEXT_ARGUMENTS = (
 )
 
 
-@pytest.mark.parametrize(("given", "expected"), [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a": 1}'), ({"a": "é"}, '{"a": "é"}')])
+@pytest.mark.parametrize(
+    ("given", "expected"), [('{"a":1}', '{"a":1}'), ({"a": 1}, '{"a": 1}'), ({"a": "é"}, '{"a": "é"}')]
+)
 @pytest.mark.parametrize("joiner", ["+", "~"])
 def test_templates_that_want_arguments_as_text_get_text(given, expected, joiner):
     source = TEXT_ARGUMENTS.replace("name +", f"name {joiner}")

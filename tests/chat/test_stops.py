@@ -54,7 +54,9 @@ def test_a_reply_ends_at_its_first_stop_and_not_at_the_eos_behind_it():
     assert plain.turns(said("Four."))[0].info["after_stop"] == "train"
 
 
-@pytest.mark.parametrize(("thought", "text"), [("ok ok a", "ok"), ("a", "a"), ("n", "n"), ("final", "analysis"), ("|", "<")])
+@pytest.mark.parametrize(
+    ("thought", "text"), [("ok ok a", "ok"), ("a", "a"), ("n", "n"), ("final", "analysis"), ("|", "<")]
+)
 def test_a_stop_inside_the_reasoning_does_not_end_the_reply(thought, text):
     template = ChatTemplate(real.byte_level("gptoss", real.trl_template("gptoss")))
     assert trained(template, said(text, reasoning_content=thought)) == [

@@ -1,0 +1,120 @@
+"""SampleBuilder: every row becomes samples, a reason, or an error."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+
+import pytest
+import real_tokenizers as real
+from real_tokenizers import toy_template
+
+from samplekit.chat import ChatTemplate, SampleBuilder, Skipped
+from samplekit.errors import AlignmentError, TemplateError
+
+GOOD = {"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "q"}], "source": "good:1"}
+NO_REPLY = {"messages": [{"role": "user", "content": "p"}], "source": "bad:2"}
+CONTROL = {"messages": [{"role": "user", "content": "a<e>b"}, {"role": "assistant", "content": "q"}]}
+LONG = {"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "q" * 50}], "source": "long:4"}
+ROWS = [GOOD, NO_REPLY, CONTROL, LONG, {"text": "no messages"}, None, GOOD]
+
+
+def test_skipped_rows_are_named_and_counted():
+    built = SampleBuilder(toy_template("T-PLAIN"), on_error="skip", max_length=20).build(ROWS)
+    assert [skipped.source for skipped in built.skipped] == ["bad:2", "rows[2]", "rows[4]", "rows[5]", "long:4"]
+    codes = {skipped.source: skipped.code for skipped in built.skipped}
+    assert codes == {
+        "bad:2": "no_final_reply",
+        "rows[2]": "control_token_in_content",
+        "long:4": "too_long",
+        "rows[4]": "invalid_message",
+        "rows[5]": "invalid_message",
+    }
+    assert all(isinstance(skipped, Skipped) and skipped.message.startswith(skipped.source) for skipped in built.skipped)
+    assert built.stats == {
+        "num_rows": 7,
+        "num_samples": 2,
+        "num_skipped": 5,
+        "num_dropped": 0,
+        "num_cut": 0,
+        "num_tokens": 10,
+        "num_trained": 4,
+        "trained_share": 0.4,
+        "modes": {"strict": 2},
+        "codes": {"no_final_reply": 1, "control_token_in_content": 1, "invalid_message": 2, "too_long": 1},
+    }
+
+
+@pytest.mark.parametrize(("row", "source"), [(NO_REPLY, "bad:2"), (CONTROL, r"rows\[1\]"), (None, r"rows\[1\]")])
+def test_the_first_error_names_its_row(row, source):
+    with pytest.raises(TemplateError, match=f"^{source}: ") as caught:
+        SampleBuilder(toy_template("T-PLAIN")).build([GOOD, row])
+    assert caught.value.code
+    with pytest.raises(AlignmentError, match="^long:4: message 1"):
+        SampleBuilder(toy_template("T-PLAIN"), max_length=20).build([GOOD, LONG])
+
+
+def test_turns_dropped_for_their_length_are_named():
+    row = {"messages": [*GOOD["messages"], *LONG["messages"]], "source": "mixed:1"}
+    built = SampleBuilder(toy_template("T-PLAIN"), max_length=20, truncation="drop").build([row])
+    assert len(built.samples) == 1
+    assert [(skipped.source, skipped.code) for skipped in built.skipped] == [("mixed:1", "too_long")]
+    assert "message 3" in built.skipped[0].message
+    assert (built.stats["num_dropped"], built.stats["num_skipped"]) == (1, 0)
+
+
+def test_samples_remember_their_source_and_turn():
+    built = SampleBuilder(toy_template("T-PLAIN")).build([GOOD, {"messages": GOOD["messages"] * 2}])
+    assert [(sample.info["source"], sample.info["message_index"]) for sample in built.samples] == [
+        ("good:1", 1),
+        ("rows[1]", 1),
+        ("rows[1]", 3),
+    ]
+
+
+def test_rows_may_be_an_iterator_and_progress_counts_them():
+    seen = []
+    built = SampleBuilder(toy_template("T-PLAIN")).build((GOOD for _ in range(1200)), progress=seen.append)
+    assert built.stats["num_samples"] == 1200
+    assert seen[-1] == 1200
+    assert seen == sorted(seen)
+    assert len(seen) > 1
+
+
+def test_no_rows_give_no_samples():
+    built = SampleBuilder(toy_template("T-PLAIN")).build([])
+    assert (built.samples, built.skipped, built.stats["trained_share"]) == ([], [], 0.0)
+
+
+def test_columns_in_and_columns_out_as_datasets_map_calls_it(caplog):
+    builder = SampleBuilder(toy_template("T-TOOLS"), on_error="skip")
+    columns = {
+        "messages": [GOOD["messages"], NO_REPLY["messages"], GOOD["messages"]],
+        "tools": [None, None, [{"type": "function", "function": {"name": "f"}}]],
+        "source": ["a", "b", None],
+        "other": [1, 2, 3],
+    }
+    with caplog.at_level(logging.WARNING):
+        result = builder(columns)
+    assert set(result) == {"tokens", "loss_mask", "info"}
+    assert [len(column) for column in result.values()] == [2, 2, 2]
+    assert [info["source"] for info in result["info"]] == ["a", "rows[2]"]
+    assert "skipped b" in caplog.text
+
+
+def test_builders_and_templates_pickle_and_give_the_same():
+    template = ChatTemplate(real.qwen3(), thinking=False, stop_tokens=["<|endoftext|>"])
+    builder = SampleBuilder(template, on_error="skip", merge=True)
+    again = pickle.loads(pickle.dumps(builder))
+    assert again.build([GOOD]).samples == builder.build([GOOD]).samples
+    assert again.template.stop_strings == template.stop_strings
+    assert again.template.fingerprint == template.fingerprint
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_error": "ignore"}, {"max_length": 0}, {"truncation": "no"}, {"train_on": "x"}]
+)
+def test_an_option_that_means_nothing_is_refused(options):
+    with pytest.raises(TemplateError) as caught:
+        SampleBuilder(toy_template("T-PLAIN"), **options)
+    assert caught.value.code == "invalid_option"
