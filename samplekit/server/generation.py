@@ -9,12 +9,14 @@ repeated for each of its completions, and rows that ended are dropped from the b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
+from samplekit.server.policy import NonFiniteError
 from samplekit.server.sampling_policy import SamplingSettings, draw, policy_logprobs, uniform_draws
 from samplekit.training.logprobs import logits_of, pad_right, plan_rows
 
@@ -29,6 +31,7 @@ BATCH_ROWS = 64
 BATCH_CACHE_TOKENS = 65_536
 # Prompt positions scored in one forward pass.
 SCORE_TOKENS = 8192
+BROKEN = "the model gives no finite logprobs: its weights are broken, perhaps by a step that was too large"
 # A batch is repacked once this share of its rows has ended.
 REPACK_SHARE = 0.25
 
@@ -121,6 +124,8 @@ def _scores_of(tokens: IntArray, logits: torch.Tensor, top: int) -> PromptScores
         logprobs[1:length] = predicted.gather(-1, following.unsqueeze(-1)).squeeze(-1).cpu().numpy()
         likeliest = predicted.topk(top, -1)
         ids[1:length], best[1:length] = likeliest.indices.cpu().numpy(), likeliest.values.cpu().numpy()
+    if not np.isfinite(logprobs).all():
+        raise NonFiniteError(BROKEN)
     return PromptScores(logprobs.astype(np.float32), ids, best.astype(np.float32))
 
 
@@ -161,6 +166,10 @@ class _Batch:
         tokens = draw(logprobs, self._uniforms[:, count], self._settings)
         chosen = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).tolist()
         ids: list[int] = tokens.tolist()
+        if not all(map(math.isfinite, chosen)):
+            raise NonFiniteError(
+                "the model gives no finite logprobs: its weights are broken, by a step too large perhaps"
+            )
         for place in sorted(self.alive):
             prompt, sample = self.rows[place]
             completion = drawn[prompt][sample]

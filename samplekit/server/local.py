@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 START_TIMEOUT = 30.0
 GRACE_SECONDS = 1
+# Longer than any pause of a polling client, so that none meets a connection that is just being closed.
+KEEP_ALIVE_SECONDS = 75
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +88,13 @@ class LocalService:
             raise
         self._service = app.state.service
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, ws="none", lifespan="on", timeout_graceful_shutdown=GRACE_SECONDS
+            app,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            lifespan="on",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
         )
         self._server = server = uvicorn.Server(config)
         self._thread = threading.Thread(target=server.run, args=([listener],), name="samplekit-service", daemon=True)

@@ -41,8 +41,8 @@ def share_cores() -> None:
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
 
-class NonFiniteLossError(ArithmeticError):
-    """The loss or its gradient is NaN or infinite; what had been accumulated before is untouched."""
+class NonFiniteError(ArithmeticError):
+    """A loss, gradient or logprob is NaN or infinite; what had been accumulated before is untouched."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Policy:
             backward: whether gradients are wanted.
 
         Raises:
-            NonFiniteLossError: the loss or a gradient is not finite; nothing was accumulated.
+            NonFiniteError: the loss or a gradient is not finite; nothing was accumulated.
         """
         before = [weight.grad for weight in self._weights]
         self._set_gradients([None] * len(before))
@@ -170,7 +170,7 @@ class Policy:
     def _merge_gradients(self, before: Sequence[torch.Tensor | None]) -> None:
         fresh = [weight.grad for weight in self._weights if weight.grad is not None]
         if fresh and not bool(torch.isfinite(torch.nn.utils.get_total_norm(fresh, foreach=False))):
-            raise NonFiniteLossError("the gradient is not finite: look for huge weights, gradients or learning rates")
+            raise NonFiniteError("the gradient is not finite: look for huge weights, gradients or learning rates")
         for weight, old in zip(self._weights, before, strict=True):
             if weight.grad is None:
                 weight.grad = old
@@ -210,4 +210,4 @@ def _refuse_non_finite(losses: Sequence[float], rows: Sequence[int]) -> None:
     bad = [row for loss, row in zip(losses, rows, strict=True) if not math.isfinite(loss)]
     if bad:
         names = ", ".join(f"samples[{row}]" for row in sorted(bad))
-        raise NonFiniteLossError(f"the loss of {names} is not finite: a target has probability 0, or weights are huge")
+        raise NonFiniteError(f"the loss of {names} is not finite: a target has probability 0, or weights are huge")

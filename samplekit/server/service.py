@@ -1,7 +1,6 @@
-"""The state of a service: resources, sessions, and one queue of operations for each session.
+"""The state of a service: what exists, what is accepted, what is refused.
 
-Everything here is called on the event loop, except the work of operations, which one engine thread does, so that two
-sessions never compute at once and each gets its turn after one operation of another.
+Everything here is called on the event loop and computes nothing: `samplekit.server.runner` does the work.
 """
 
 from __future__ import annotations
@@ -13,18 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from samplekit.server.adapters import LoraSettings
 from samplekit.server.payloads import PayloadStore
-from samplekit.server.policy import NonFiniteLossError, Policy, share_cores
 from samplekit.server.records import Operation, Resources, Session
 from samplekit.server.refusals import conflict, invalid, not_found
+from samplekit.server.runner import Runner
 from samplekit.wire.names import (
     INACTIVE_RESOURCES,
-    INLINE_LIMIT_BYTES,
-    OperationErrorCode,
-    OperationStatus,
     ResourcesStatus,
     SessionStatus,
 )
@@ -35,7 +29,6 @@ if TYPE_CHECKING:
 
     from samplekit.server.bodies import ResourcesBody, SessionBody, SessionUpdate
     from samplekit.server.model_loading import LoadedModel
-    from samplekit.server.records import Output
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +61,7 @@ class Service:
         self.sessions: dict[str, Session] = {}
         self.payloads = PayloadStore(None if state_dir is None else state_dir / "payloads")
         self._clock = clock
-        self._engine = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
+        self._runner = Runner(model, self.payloads, clock)
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-reader")
 
     @property
@@ -138,9 +131,7 @@ class Service:
             metadata=body.metadata,
         )
         self.sessions[session.id] = session
-        task = asyncio.create_task(self._open(session))
-        session.runner = task
-        await asyncio.wait({task}, timeout=CREATION_WAIT)
+        await asyncio.wait({self._runner.open(session)}, timeout=CREATION_WAIT)
         return session
 
     def update_session(self, session: Session, body: SessionUpdate) -> None:
@@ -156,12 +147,7 @@ class Service:
         if not session.is_active:
             return
         session.status, session.updated_at = SessionStatus.STOPPING, self._clock()
-        while session.queue:
-            session.queue.popleft().fail(
-                OperationErrorCode.SESSION_NOT_ACTIVE, "the session was stopped before this ran"
-            )
-        if session.runner is None:
-            self._close_session(session)
+        self._runner.stop(session)
 
     def find_resources(self, identifier: str) -> Resources:
         """Look resources up by id."""
@@ -196,8 +182,7 @@ class Service:
         now = self._clock()
         session.updated_at = now
         session.resources.expires_at = max(session.resources.expires_at, now + session.resources.inactive_timeout)
-        if session.runner is None:
-            session.runner = asyncio.create_task(self._run_queue(session))
+        self._runner.wake(session)
 
     async def read(self, reader: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the reader gives
         """Do some parsing off the event loop."""
@@ -207,7 +192,7 @@ class Service:
         """Finish the running operation, drop the others and remove temporary files."""
         for session in self.sessions.values():
             self.stop_session(session)
-        self._engine.shutdown(wait=True, cancel_futures=True)
+        self._runner.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
         self.payloads.close()
 
@@ -221,73 +206,3 @@ class Service:
                 raise invalid("lora_config was sent for resources of full weights: create resources with lora_enabled")
             if any(session.resources is resources and session.is_active for session in self.sessions.values()):
                 raise invalid(f"resources {resources.id} hold their one full-weight session already: stop it first")
-
-    async def _open(self, session: Session) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            session.policy = await loop.run_in_executor(self._engine, Policy, self.model, session.lora)
-        except Exception as error:
-            logger.exception("session %s: its model could not be made", session.id)
-            session.status, session.error = SessionStatus.ERROR, f"{type(error).__name__}: {error}"
-            self._fail_waiting(session, "the session could not be opened")
-            session.runner = None
-            return
-        if session.status is SessionStatus.CREATING:
-            session.status = SessionStatus.RUNNING
-            logger.info("session %s: running", session.id)
-        await self._run_queue(session)
-
-    async def _run_queue(self, session: Session) -> None:
-        loop = asyncio.get_running_loop()
-        while session.queue:
-            operation = session.queue.popleft()
-            operation.status = OperationStatus.RUNNING
-            await loop.run_in_executor(self._engine, self._carry_out, session, operation)
-            operation.finished.set()
-            if operation.payload_id is not None:
-                self.payloads.discard(operation.payload_id)
-        session.runner = None
-        if session.status is SessionStatus.STOPPING:
-            self._close_session(session)
-
-    def _carry_out(self, session: Session, operation: Operation) -> None:
-        """Do an operation's work on the engine thread; whatever happens becomes its outcome."""
-        started = time.perf_counter()
-        work, policy = operation.work, session.policy
-        try:
-            if work is None or policy is None:
-                raise RuntimeError("an operation without work or model was queued")
-            output = self._encode(session, work(policy))
-            session.step, session.version = policy.step, policy.version
-            operation.complete(output)
-        except NonFiniteLossError as error:
-            operation.fail(OperationErrorCode.NON_FINITE_LOSS, str(error))
-        except MemoryError as error:
-            operation.fail(OperationErrorCode.RESOURCE_EXHAUSTED, f"out of memory: {error}; send smaller batches")
-        except Exception as error:
-            logger.exception("operation %s (%s) failed", operation.id, operation.kind)
-            operation.fail(OperationErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-        seconds = time.perf_counter() - started
-        logger.info(
-            "operation %s (%s) of %s: %s in %.3f s", operation.id, operation.kind, session.id, operation.status, seconds
-        )
-
-    def _encode(self, session: Session, output: Output) -> bytes:
-        """Give the result as JSON, its large members in a payload where it would grow over the inline limit."""
-        encoded = orjson.dumps({**output.inline, **output.large}, option=orjson.OPT_SERIALIZE_NUMPY)
-        if len(encoded) <= INLINE_LIMIT_BYTES or not output.large:
-            return encoded
-        payload_id = self.payloads.store(session.id, orjson.dumps(output.large, option=orjson.OPT_SERIALIZE_NUMPY))
-        return orjson.dumps({**output.inline, "payload_id": payload_id})
-
-    @staticmethod
-    def _fail_waiting(session: Session, why: str) -> None:
-        while session.queue:
-            operation = session.queue.popleft()
-            operation.fail(OperationErrorCode.SESSION_NOT_ACTIVE, why)
-            operation.finished.set()
-
-    def _close_session(self, session: Session) -> None:
-        session.policy = None
-        session.status, session.updated_at = SessionStatus.STOPPED, self._clock()
-        logger.info("session %s: stopped after %d operations", session.id, len(session.operations))

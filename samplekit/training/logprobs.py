@@ -150,8 +150,8 @@ def _head_reading(model: torch.nn.Module, index: torch.Tensor) -> Generator[None
         return
 
     def select(_head: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden: torch.Tensor = given[0]  # (B, T, H)
-        return (hidden.reshape(-1, hidden.shape[-1])[index].unsqueeze(0), *given[1:])
+        hidden, *rest = given  # (B, T, H)
+        return (hidden.reshape(-1, hidden.shape[-1])[index].unsqueeze(0), *rest)
 
     handle = head.register_forward_pre_hook(select)
     try:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from samplekit import build_sample
 from samplekit.server.generation import generate, score_prompts
-from samplekit.server.policy import Policy
+from samplekit.server.policy import NonFiniteError, Policy
 from samplekit.server.sampling_policy import SamplingSettings, draw, policy_logprobs, uniform_draws
 from samplekit.server.stop_strings import StopWatch
 from samplekit.training import target_logprobs
@@ -182,3 +182,14 @@ def test_random_numbers_depend_on_seed_and_sample_alone():
     assert np.array_equal(short, long[:5])
     assert not np.array_equal(short, uniform_draws(SamplingSettings(seed=4, max_tokens=5), 3))
     assert not np.array_equal(short, uniform_draws(SamplingSettings(seed=5, max_tokens=5), 2))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_broken_weights_are_an_error_and_no_nan_is_given_out(loaded, temperature):
+    broken = Policy(loaded).served
+    broken.get_input_embeddings().weight.data[5] = float("nan")
+    prompt = np.array([5, 6, 7])
+    with pytest.raises(NonFiniteError, match="broken"):
+        drawn(broken, loaded, [prompt], temperature=temperature)
+    with pytest.raises(NonFiniteError, match="broken"):
+        score_prompts(broken, [prompt])

@@ -7,7 +7,7 @@ import torch
 from samplekit import build_sample
 from samplekit.server.adapters import LoraSettings
 from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
-from samplekit.server.policy import AdamSettings, NonFiniteLossError, Policy
+from samplekit.server.policy import AdamSettings, NonFiniteError, Policy
 
 
 def plain_loss(model, samples):
@@ -147,7 +147,7 @@ def test_a_loss_that_is_not_finite_is_named_and_poisons_nothing(loaded, make_sam
     for policy in (disturbed, calm):
         train(policy, good)
     broken = build_sample(good[0].tokens, [0, *[3e38] * 12])
-    with pytest.raises(NonFiniteLossError, match=r"gradient|samples"):
+    with pytest.raises(NonFiniteError, match=r"gradient|samples"):
         train(disturbed, [good[1], huge, broken])
     for name, weight in trainable(calm).items():
         assert torch.equal(trainable(disturbed)[name].grad, weight.grad)
@@ -162,7 +162,7 @@ def test_a_model_that_gives_nan_names_the_samples(loaded, make_samples):
     with torch.no_grad():
         policy.trained.get_input_embeddings().weight[5] = float("nan")
     samples = [*make_samples([4]), build_sample([5, 6, 7], [0, 1, 1])]
-    with pytest.raises(NonFiniteLossError, match=r"samples\["):
+    with pytest.raises(NonFiniteError, match=r"samples\["):
         train(policy, samples)
     assert all(weight.grad is None for weight in trainable(policy).values())
 

@@ -1,4 +1,8 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
 import pytest
+from plain_caller import opened_session
 
 from samplekit.wire import names as wire
 
@@ -186,3 +190,21 @@ def test_two_sessions_of_one_base_train_apart(open_session, forward_body, make_s
         first.output("optim-step", {"adam_params": {"learning_rate": 3e-3}})
     assert first.output("forward-backward", {**body, "forward_only": True})["loss"] < before
     assert second.output("forward-backward", {**body, "forward_only": True})["loss"] == before
+
+
+def test_many_clients_at_once_lose_nothing(running, forward_body, make_samples):
+    body = forward_body(make_samples([8]))
+
+    def one_client(number):
+        lora = {"rank": 2, "seed": number}
+        with httpx.Client(base_url=running.url, timeout=60) as http, opened_session(http, lora=lora) as session:
+            kinds = []
+            for _ in range(3):
+                kinds.append(("forward-backward", session.submit("forward-backward", body)))
+                kinds.append(("optim-step", session.submit("optim-step", RATE)))
+            ended = [session.wait(kind, answer.json()["id"]) for kind, answer in kinds]
+            steps = [shown["output"]["step"] for shown in ended if "step" in shown["output"]]
+            return steps, len(running.service.sessions[session.session_id].operations)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one_client, range(8))) == [(["1", "2", "3"], 6)] * 8
