@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.panel import Panel
+from rich.text import Text
 
 import samplekit as sk
 from samplekit.cli.run_folder import RunFolder
@@ -39,9 +41,9 @@ LOSS = sk.CrossEntropy()
 )
 @click.option("--base-url", help="Another service; the default starts a local one.")
 @click.option("--lora-rank", type=int, help="Train an adapter of this rank; the default trains full weights.")
-@click.option("--epochs", type=int, default=6, show_default=True)
+@click.option("--epochs", type=int, default=3, show_default=True)
 @click.option("--batch-size", type=int, default=16, show_default=True)
-@click.option("--learning-rate", type=float, default=2e-3, show_default=True)
+@click.option("--learning-rate", type=float, default=4e-3, show_default=True)
 @click.option(
     "--max-length", type=int, default=1024, show_default=True, help="Tokens; longer conversations are skipped."
 )
@@ -112,14 +114,13 @@ def fit(session: Session, batches: list[Any], run: RunFolder, learning_rate: flo
 
 def show_replies(session: Session, template: sk.ChatTemplate, held_out: list[sk.Sample]) -> None:
     """Let the trained model answer three prompts it never saw."""
+    session.weights_sync().result()  # generators keep the weights they started with until they are given new ones
     prompts = [sample.tokens[: int(sample.loss_mask.argmax())].tolist() for sample in held_out[:3]]
-    stop = template.stop_strings
-    for prompt, group in zip(
-        prompts, session.generate(prompts, max_tokens=60, temperature=0.7, stop=stop, seed=0).result(), strict=True
-    ):
-        results.print(f"[dim]{'-' * 60}[/dim]")
-        results.print(template.decode(prompt), style="dim", markup=False)
-        results.print(template.decode(group.completions[0].tokens), style="green", markup=False)
+    groups = session.generate(prompts, max_tokens=60, temperature=0, stop=template.stop_strings).result()
+    for prompt, group in zip(prompts, groups, strict=True):
+        reply = Text(template.decode(prompt), style="dim")
+        reply.append(template.decode(group.completions[0].tokens), style="bold green")
+        results.print(Panel(reply, title="generated", title_align="left"))
 
 
 @contextlib.contextmanager

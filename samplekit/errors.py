@@ -22,7 +22,7 @@ Every class pickles: errors cross process pools.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self, cast
 
 
 def _rebuild(cls: type[SamplekitError], fields: dict[str, Any]) -> SamplekitError:
@@ -39,6 +39,10 @@ class SamplekitError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    def reworded(self, message: str) -> Self:
+        """Give the same error with another message, such as one that also names the row."""
+        return cast("Self", _rebuild(type(self), {**self.__dict__, "message": message}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), dict(self.__dict__))

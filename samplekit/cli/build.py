@@ -143,7 +143,7 @@ class _Run:
 
     def _token_sample(self, row: Row) -> Iterator[Sample]:
         arrays = {name: value for name, value in row.items() if name not in ("tokens", "loss_mask", "source", "info")}
-        info = {**(row.get("info") or {}), "source": row["source"]}
+        info: dict[str, Any] = {**(row.get("info") or {}), "source": row["source"]}
         limit, truncation = self.options["max_length"], self.options["truncation"]
         try:
             if limit is not None and truncation in ("error", "drop") and len(row["tokens"]) > limit:

@@ -56,8 +56,8 @@ class RunFolder:
             raise MissingExtraError(
                 'a loss curve needs matplotlib: pip install "samplekit[plot]"', extra="plot"
             ) from error
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.add_subplot()
+        figure: Any = Figure(figsize=(7, 4), layout="constrained")
+        axes: Any = figure.add_subplot()
         axes.plot([row["step"] for row in self.metrics], [row["loss"] for row in self.metrics], label="training", lw=1)
         axes.plot(list(held_out), list(held_out.values()), "o--", label="held out")
         axes.set(xlabel="step", ylabel="loss per trained token (nats)")

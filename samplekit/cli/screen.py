@@ -21,7 +21,7 @@ from rich.progress import (
 
 T = TypeVar("T")
 
-results = Console(soft_wrap=True, highlight=False)
+results = Console(highlight=False)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 

@@ -47,9 +47,9 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
             f"port {port} cannot be listened on ({error.strerror}): choose another with --port"
         ) from error
     try:
-        results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)")
+        results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
         results.print(
-            f"  export TOGETHER_BASE_URL={service.url}{'' if token is None else '  # and TOGETHER_API_KEY=<the token>'}"
+            f"  export TOGETHER_BASE_URL={service.url}{'' if token is None else '  # and TOGETHER_API_KEY=<the token>'}", soft_wrap=True
         )
         service.wait()
     finally:

@@ -55,7 +55,7 @@ def validate(
     if as_json:
         print_json(report.to_dict())
     else:
-        results.print(str(report), style=None if report.ok else "red", markup=False)
+        results.print(str(report), style=None if report.ok else "red", markup=False, soft_wrap=True)
     if not report.ok:
         raise click.exceptions.Exit(1)
 

@@ -132,7 +132,7 @@ class AsyncSession(SessionState):
             prompts: each a sequence of token ids, or a ModelInput.
             num_samples: completions a prompt (G).
             max_tokens: of a completion; None means 512.
-            temperature: 0 takes the likeliest token; anything but 1 bends importance ratios and warns.
+            temperature: 0 takes the likeliest token, to look at; anything else but 1 bends importance ratios and warns.
             top_p: below 1 likewise.
             top_k: above 0 likewise.
             stop: strings at which a completion ends, such as ``ChatTemplate.stop_strings``.

@@ -57,7 +57,12 @@ class Sampling:
         }
 
     def warn_if_bent(self, *, stacklevel: int) -> None:
-        """Warn where the logprobs that come back are not the policy's own, so that importance ratios are bent."""
+        """Warn where the logprobs that come back are not the policy's own, so that importance ratios are bent.
+
+        Greedy decoding (temperature 0) does not warn: it is for looking at replies, and draws nothing to train on.
+        """
+        if self.temperature == 0:
+            return
         bent = [
             f"{name}={value}"
             for name, value, plain in (

@@ -89,10 +89,13 @@ def _chat_fault(row: Mapping[str, Any]) -> str | None:
     tools: Any = row.get("tools")
     if tools is not None and not isinstance(tools, list):
         return f"has tools of {_short(tools)}, expected a list of function definitions"
-    for index, message in enumerate(cast("list[Any]", messages)):
-        if not isinstance(message, dict) or not isinstance(cast("Row", message).get("role"), str):
-            return f"messages[{index}] is {_short(message)}, expected an object with a role"
-    return None
+    return next((what for what in map(_message_fault, range(len(messages)), messages) if what), None)
+
+
+def _message_fault(index: int, message: Any) -> str | None:  # noqa: ANN401 - any JSON
+    if isinstance(message, dict) and isinstance(cast("Row", message).get("role"), str):
+        return None
+    return f"messages[{index}] is {_short(message)}, expected an object with a role"
 
 
 def _short(value: Any) -> str:  # noqa: ANN401 - any JSON

@@ -85,7 +85,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
 def _open_to_read(name: str) -> IO[bytes]:
     if name.endswith(".gz"):
         return cast("IO[bytes]", gzip.open(name, "rb"))
-    if name.endswith(_ZSTD):
+    if name.endswith(_ZSTD) and Path(name).stat().st_size:  # of an empty file, zstd asks for an end that is not there
         return cast("IO[bytes]", _zstd(name).open(name, "rb"))
     return Path(name).open("rb")
 

@@ -71,7 +71,7 @@ def test_prompts_may_be_lists_arrays_ranges_or_model_inputs(side):
 
 
 # logprobs-05: top-p, top-k and temperature renormalise; a ratio of 0.9 would multiply every token in silence.
-@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_k": 40}, {"temperature": 0.7}, {"temperature": 0.0}])
+@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_k": 40}, {"temperature": 0.7}, {"temperature": 1.3}])
 def test_sampling_that_bends_the_ratio_warns(side, options):
     side.double.answer(f"POST {OPERATIONS}/sample", operation("PENDING"))
     session = side.session()
@@ -79,9 +79,10 @@ def test_sampling_that_bends_the_ratio_warns(side, options):
         session.generate([[1]], **options)
 
 
-def test_plain_sampling_does_not_warn(side):
+@pytest.mark.parametrize("temperature", [1, 0])
+def test_plain_and_greedy_sampling_do_not_warn(side, temperature):
     side.double.answer(f"POST {OPERATIONS}/sample", operation("PENDING"))
     session = side.session()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        session.generate([[1]], temperature=1, top_p=1, top_k=-1, seed=3, num_samples=4)
+        session.generate([[1]], temperature=temperature, top_p=1, top_k=-1, seed=3, num_samples=4)
