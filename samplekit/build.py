@@ -17,6 +17,7 @@ from samplekit.sample.arrays import (
     floats_array,
     freeze,
     ids_array,
+    is_finite,
     refuse_non_finite,
 )
 from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence
@@ -135,15 +136,18 @@ def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
     given = _aligned(floats_array(values, name, missing=math.nan), len(mask), name)
     trained = mask != 0
     trained[0] = False  # no position predicts token 0
-    repaired = np.where(trained | np.isfinite(given), given, np.float32(0))
-    refuse_non_finite(repaired, values if is_sequence(values) else repaired, name)
-    if np.where(trained, repaired, np.float32(0)).max() > _LOGPROB_LIMIT:
-        index = int(np.flatnonzero(trained & (repaired > _LOGPROB_LIMIT))[0])
+    repaired = given
+    if not is_finite(given):
+        repaired = freeze(np.where(trained | np.isfinite(given), given, np.float32(0)))
+        refuse_non_finite(repaired, values if is_sequence(values) else repaired, name)
+    positive = trained & (repaired > _LOGPROB_LIMIT)
+    if positive.any():
+        index = int(np.flatnonzero(positive)[0])
         raise SampleError(
             f"{name} holds {given[index]} at index {index}, expected at most 0 at a trained position: "
             "pass natural-log probabilities, not probabilities or negated ones"
         )
-    return freeze(repaired)
+    return repaired
 
 
 def _extra(name: object, values: object) -> AnyArray:

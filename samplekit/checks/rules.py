@@ -12,6 +12,7 @@ from samplekit.sample import KNOWN_DTYPES
 from samplekit.sample.arrays import AnyArray
 
 _LOGPROB_LIMIT = 0.001
+_KNOWN = frozenset(KNOWN_DTYPES)
 
 
 def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_length: int | None) -> Iterator[Fault]:
@@ -39,10 +40,10 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
 
 def _names(arrays: Arrays, loss: Loss | None) -> Iterator[Fault]:
     required = frozenset({"target_tokens"}) if loss is None else loss.required_inputs()
-    for name in sorted(required - arrays.names):
+    for name in () if required <= arrays.names else sorted(required - arrays.names):
         text = f"has no {name!r}, which {_spoken(loss)} reads, found {sorted(arrays.names)}"
         yield Fault("missing_input", "loss_fn_inputs", text)
-    for name in sorted(arrays.names - KNOWN_DTYPES.keys()):
+    for name in () if arrays.names <= _KNOWN else sorted(arrays.names - _KNOWN):
         yield Fault("unknown_input", _slot(name), "is not an input the service knows: it is left out of requests")
     if isinstance(loss, GRPO) and loss.beta == 0 and "reference_logprobs" in arrays.names:
         yield Fault("unused_input", _slot("reference_logprobs"), "changes nothing while GRPO's beta is 0: set beta")
@@ -57,14 +58,15 @@ def _weights(arrays: Arrays, weights: AnyArray, loss: Loss | None) -> Iterator[F
     slot = _slot("weights" if "weights" in arrays.inputs else "mask")
     if not arrays.num_trained:
         yield Fault("nothing_trained", slot, "is 0 everywhere, expected at least one trained position: drop the sample")
+    if np.count_nonzero(weights == 1) == arrays.num_trained:
+        return  # a mask of 0 and 1, as most are
     if weights.min() < 0:
         text = f"holds {_first(weights, weights < 0)}, and pushes the token's probability down: is that meant?"
         yield Fault("negative_weight", slot, text)
-    if loss is None or isinstance(loss, CrossEntropy) or np.count_nonzero(weights == 1) == arrays.num_trained:
-        return
-    found = _first(weights, arrays.trained & (weights != 1))
-    text = f"holds {found}, and {_spoken(loss)} counts every non-zero weight as 1: scale the advantages instead"
-    yield Fault("fractional_weight", slot, text)
+    if loss is not None and not isinstance(loss, CrossEntropy):
+        found = _first(weights, arrays.trained & (weights != 1))
+        text = f"holds {found}, and {_spoken(loss)} counts every non-zero weight as 1: scale the advantages instead"
+        yield Fault("fractional_weight", slot, text)
 
 
 def _advantages(arrays: Arrays) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""Arrays as JSON bytes: float32 in its shortest digits, runs of equal values by repetition, shared tokens once."""
+"""Arrays as JSON bytes: float32 in its shortest digits, tokens and targets printed once."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ import orjson
 
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray
 
-_RUN_LENGTH = 8  # values per run, on average, from which repeating digits beats printing each
 
+def short_json(values: AnyArray) -> bytes:
+    """Print an int64 or float32 array as a compact JSON list, in as few bytes as read back bit for bit.
 
-def array_json(values: AnyArray) -> bytes:
-    """Print an int64 or float32 array as a compact JSON list; every value reads back bit for bit.
+    Whole floats are printed without their ".0" (a reader of float32 takes 1 for 1.0), unless one of them is -0.0, whose
+    sign an int would lose.
 
     Args:
         values: shape (T,), finite.
     """
-    changes = np.diff(values.view(f"i{values.itemsize}")) != 0  # compared as bits, for -0.0 is not 0.0
-    if (np.count_nonzero(changes) + 1) * _RUN_LENGTH > len(values):
-        return _plain_json(values)
-    ends: list[int] = [*np.flatnonzero(changes).tolist(), len(values) - 1]
-    digits = _plain_json(values[ends]).strip(b"[]").split(b",")
-    runs = [(text + b",") * (end - start) for text, start, end in zip(digits, [-1, *ends], ends, strict=False)]
-    return b"[%s]" % b"".join(runs).removesuffix(b",")
-
-
-def _plain_json(values: AnyArray) -> bytes:
-    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    text = _plain_json(values)
+    if values.dtype.kind != "f" or b"-0.0" in text:
+        return text
+    return text.replace(b".0,", b",").replace(b".0]", b"]")
 
 
 def token_arrays_json(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[bytes], bytes]:
@@ -65,3 +59,7 @@ def shortest_floats(values: FloatArray) -> list[float]:
     """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
     found: list[float] = orjson.loads(_plain_json(values))
     return found
+
+
+def _plain_json(values: AnyArray) -> bytes:
+    return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,10 +1,10 @@
-"""The parts a sample is made of: encoded text, the model's input, and one tensor per loss input."""
+"""What a model reads: encoded text, in chunks; and the frozen models that all parts of a sample are."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -19,14 +19,11 @@ from pydantic import (
 )  # fmt: skip
 from pydantic_core import core_schema
 
-from samplekit.sample.arrays import INT64, AnyArray, IntArray, floats_array, freeze, ids_array
-from samplekit.sample.digits import shortest_floats
+from samplekit.sample.arrays import IntArray, freeze, ids_array
 from samplekit.sample.kinds import is_mapping, is_sequence
 
-Dtype: TypeAlias = Literal["int64", "float32"]
 
-
-def _array_of(item: dict[str, Any]) -> tuple[GetPydanticSchema, WithJsonSchema]:
+def array_field(item: dict[str, Any]) -> tuple[GetPydanticSchema, WithJsonSchema]:
     """Say that a field holds an array that its class converts, and how JSON schemas describe it."""
     return (
         GetPydanticSchema(lambda _source, _handler: core_schema.any_schema()),
@@ -38,6 +35,7 @@ class Frozen(BaseModel):
     """Frozen and closed; fields may be given by position, in order, or by name."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
+    all_fields: ClassVar[set[str]]
 
     if not TYPE_CHECKING:
 
@@ -52,6 +50,13 @@ class Frozen(BaseModel):
         def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
             super().__pydantic_init_subclass__(**kwargs)
             cls.__signature__ = _signature(cls)
+            cls.all_fields = set(cls.model_fields)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002 - frozen
+        """Copy with some fields replaced and checked again; without changes it is the model itself, which is frozen."""
+        if not update:
+            return self
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **update})
 
     def __copy__(self) -> Self:
         return self
@@ -71,7 +76,7 @@ def hold(model: type[ModelT], **fields: object) -> ModelT:
     made = model.__new__(model)
     set_slot = object.__setattr__
     set_slot(made, "__dict__", fields)
-    set_slot(made, "__pydantic_fields_set__", set(fields))
+    set_slot(made, "__pydantic_fields_set__", model.all_fields)
     set_slot(made, "__pydantic_extra__", None)
     set_slot(made, "__pydantic_private__", None)
     return made
@@ -99,7 +104,7 @@ class EncodedText(Frozen):
         tokens: int64 (T,), read-only.
     """
 
-    tokens: Annotated[IntArray, *_array_of({"type": "integer", "minimum": 0})]
+    tokens: Annotated[IntArray, *array_field({"type": "integer", "minimum": 0})]
 
     if TYPE_CHECKING:
 
@@ -179,46 +184,3 @@ class ModelInput(Frozen):
 
     def __repr__(self) -> str:
         return f"ModelInput({self.length} tokens in {len(self.chunks)} chunk{'s' * (len(self.chunks) > 1)})"
-
-
-_CONVERTERS: Mapping[str, Callable[[object, str], AnyArray]] = {"int64": ids_array, "float32": floats_array}
-
-
-class TensorData(Frozen):
-    """One value for every position, with its dtype.
-
-    Attributes:
-        data: int64 or float32 (T,), read-only.
-        dtype: ``"int64"`` or ``"float32"``.
-    """
-
-    data: Annotated[AnyArray, *_array_of({"type": "number"})]
-    dtype: Dtype
-
-    if TYPE_CHECKING:
-
-        def __init__(self, data: object, dtype: Dtype) -> None: ...
-
-    @model_validator(mode="before")
-    @classmethod
-    def _convert(cls, data: object) -> object:
-        if not is_mapping(data) or "data" not in data or not isinstance(data.get("dtype"), str):
-            return data
-        convert = _CONVERTERS.get(data["dtype"])
-        return data if convert is None else {**data, "data": convert(data["data"], "data")}
-
-    @field_serializer("data", when_used="json")
-    def _listed(self, data: AnyArray) -> list[int] | list[float]:
-        return data.tolist() if data.dtype == INT64 else shortest_floats(data)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorData) and self.dtype == other.dtype and np.array_equal(self.data, other.data)
-
-    def __hash__(self) -> int:
-        return hash((self.dtype, len(self.data)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TensorData, (self.data, self.dtype)
-
-    def __repr__(self) -> str:
-        return f"TensorData({self.dtype}[{len(self.data)}])"

@@ -26,8 +26,9 @@ from pydantic import (
 
 from samplekit.errors import AlignmentError, LossInputError, SampleError
 from samplekit.sample.arrays import INT64, AnyArray, FloatArray, IntArray, freeze
-from samplekit.sample.digits import array_json, shared_buffer, token_arrays_json
-from samplekit.sample.parts import Chunk, Dtype, EncodedText, Frozen, ModelInput, TensorData, hold
+from samplekit.sample.digits import shared_buffer, token_arrays_json
+from samplekit.sample.parts import Chunk, EncodedText, Frozen, ModelInput, hold
+from samplekit.sample.tensor import Dtype, TensorData
 
 KNOWN_DTYPES: Mapping[str, tuple[Dtype, ...]] = MappingProxyType({
     "target_tokens": ("int64",),
@@ -38,6 +39,8 @@ KNOWN_DTYPES: Mapping[str, tuple[Dtype, ...]] = MappingProxyType({
     "reference_logprobs": ("float32",),
 })  # fmt: skip
 """The inputs the service knows by name, with the dtypes it takes them in."""
+
+_SPANS = frozenset({"weights", "mask", "advantages"})  # what is the same over spans of tokens, more often than not
 
 
 class Sample(Frozen):
@@ -77,6 +80,7 @@ class Sample(Frozen):
         inputs = dict(self.loss_fn_inputs)
         _refuse_misfits(self.model_input.length, inputs)
         model_input, inputs = _share_tokens(self.model_input, inputs)
+        inputs.update({name: inputs[name].compact() for name in _SPANS & inputs.keys()})
         object.__setattr__(self, "model_input", model_input)
         object.__setattr__(self, "loss_fn_inputs", MappingProxyType(inputs))
         return self
@@ -141,7 +145,7 @@ class Sample(Frozen):
             b'%s:{"data":%s,"dtype":"%s"}'
             % (
                 orjson.dumps(name),
-                targets_json if tensor is targets else array_json(tensor.data),
+                targets_json if tensor is targets else tensor.to_json(),
                 tensor.dtype.encode(),
             )
             for name, tensor in self.loss_fn_inputs.items()
@@ -212,7 +216,9 @@ def trusted_sample(
     chunk = hold(Chunk, encoded_text=hold(EncodedText, tokens=sequence[:length]))
     tensors = {"target_tokens": hold(TensorData, data=sequence[1:], dtype="int64")}
     for name, values in inputs.items():
-        tensors[name] = hold(TensorData, data=values, dtype="int64" if values.dtype == INT64 else "float32")
+        dtype: Dtype = "int64" if values.dtype == INT64 else "float32"
+        tensor = hold(TensorData, data=values, dtype=dtype)
+        tensors[name] = tensor.compact() if name in _SPANS else tensor
     return hold(
         Sample,
         model_input=hold(ModelInput, chunks=(chunk,)),
@@ -245,9 +251,9 @@ def _refuse_misfits(length: int, inputs: Mapping[str, TensorData]) -> None:
     if "weights" in inputs and "mask" in inputs:
         raise SampleError("loss_fn_inputs holds both 'weights' and 'mask', which exclude each other: keep one")
     for name, tensor in inputs.items():
-        if len(tensor.data) != length:
+        if tensor.length != length:
             raise AlignmentError(
-                f"loss_fn_inputs[{name!r}] holds {len(tensor.data)} values, model_input holds {length} tokens: "
+                f"loss_fn_inputs[{name!r}] holds {tensor.length} values, model_input holds {length} tokens: "
                 "build samples with build_sample, which trims every array together"
             )
         allowed = KNOWN_DTYPES.get(name, (tensor.dtype,))

@@ -1,7 +1,9 @@
 """Equality, hashing, copies and pickles: arrays stay read-only, tokens and targets stay one buffer."""
 
 import copy
+import gc
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -156,15 +158,42 @@ def test_a_cut_sample_equals_and_holds_no_more_than_one_built_short():
         assert sum(array.nbytes for array in buffers(cut)) == sum(array.nbytes for array in buffers(short))
 
 
+def held_bytes(make, count=32):
+    """What samples hold once what they were made of is gone, Python's own objects included."""
+    make()  # caches of first use are not the samples'
+    gc.collect()
+    tracemalloc.start()
+    try:
+        samples = [make() for _ in range(count)]
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return held / len(samples)
+
+
+MASKS = {
+    "prompt and completion": lambda n: [0] * (n // 4) + [1] * (n - n // 4),
+    "turns": lambda n: ([0] * 64 + [1] * 64) * (n // 128),
+    "another value at every token": lambda n: [0, 1] * (n // 2),
+}
+
+
 @pytest.mark.parametrize("num_tokens", [512, 2048])
-@pytest.mark.parametrize("kind", [list, np.array])
-def test_a_sample_with_weights_advantages_and_logprobs_holds_20_bytes_a_token(num_tokens, kind):
-    sample = build_sample(
-        kind(range(num_tokens)), kind([0, 1] * (num_tokens // 2)), advantages=kind([0.5] * num_tokens),
-        logprobs=kind([-0.5] * num_tokens),
-    )  # fmt: skip
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_sample_with_weights_advantages_and_logprobs_holds_20_bytes_a_token_in_arrays(num_tokens, mask):
+    sample = with_everything(num_tokens, MASKS[mask](num_tokens))
     for held in (sample, Sample.from_wire(sample.to_wire()), pickle.loads(pickle.dumps(sample))):
         assert sum(array.nbytes for array in buffers(held)) <= 20 * num_tokens
+
+
+@pytest.mark.parametrize("mask", ["prompt and completion", "turns"])
+def test_a_sample_of_2k_tokens_whose_mask_has_spans_holds_16_bytes_a_token_in_all(mask):
+    assert held_bytes(lambda: with_everything(2048, MASKS[mask](2048))) <= 16 * 2048
+
+
+def with_everything(num_tokens, mask):
+    return build_sample(list(range(num_tokens)), mask, advantages=0.5, logprobs=[-0.5] * num_tokens)
 
 
 def test_a_model_input_of_no_ids_is_refused_by_from_tokens_too():

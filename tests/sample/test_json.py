@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplekit import EncodedText, ModelInput, Sample, TensorData, build_sample
-from samplekit.sample.digits import array_json, shared_buffer, shortest_floats
+from samplekit.sample.digits import shared_buffer, short_json, shortest_floats
 
 HARD_FLOATS = [
     0.0, -0.0, 1.0, -1.0, 0.1, 1 / 3, 1e-45, -1e-45, 1.1754942e-38, 1.17549435e-38, 3.4028235e38, -3.4028235e38, 1e16,
@@ -26,6 +26,11 @@ finite_arrays = (
     .map(float32)
     .map(lambda values: np.where(np.isfinite(values), values, np.float32(1)))
 )
+
+
+def array_json(values):
+    """Print an array as a sample does: as runs where they are few."""
+    return TensorData(values, "float32" if values.dtype.kind == "f" else "int64").compact().to_json()
 
 
 def with_arrays(num_positions, **arrays):
@@ -73,10 +78,18 @@ def test_any_float32_reads_back_bit_for_bit(values):
 
 
 @given(finite_arrays, st.integers(1, 40))
-def test_runs_of_equal_values_read_back_bit_for_bit(values, repeats):
+def test_runs_of_equal_values_are_printed_as_if_one_by_one_and_read_back_bit_for_bit(values, repeats):
     repeated = np.repeat(values, repeats)
     printed = array_json(repeated)
-    assert printed == orjson.dumps(repeated, option=orjson.OPT_SERIALIZE_NUMPY)
+    assert printed == short_json(repeated)
+    assert np.array(json.loads(printed), dtype=np.float32).tobytes() == repeated.tobytes()
+
+
+def test_whole_floats_are_printed_without_their_point_but_for_minus_zero():
+    assert array_json(np.array([0, 1, -2, 10, 0.5, 1e16], dtype=np.float32)) == b"[0,1,-2,10,0.5,1e+16]"
+    assert array_json(np.array([1, -0.0, 0], dtype=np.float32)) == b"[1.0,-0.0,0.0]"
+    assert array_json(np.array([0] * 200 + [1] * 200, dtype=np.float32)) == b"[" + b"0," * 200 + b"1," * 199 + b"1]"
+    assert array_json(np.array([0.0] * 99 + [-0.0] * 99, dtype=np.float32)).count(b"-0.0") == 99
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=30), st.integers(1, 40))
@@ -117,6 +130,7 @@ def test_floats_are_printed_in_their_shortest_digits():
 def test_no_shorter_digits_would_read_back_as_the_same_float32(values):
     for value, text in zip(values, array_json(values)[1:-1].decode().split(","), strict=True):
         digits = text.lstrip("-").split("e")[0].replace(".", "").strip("0")
+        assert not text.endswith(".0") or b"-0.0" in array_json(values)
         if len(digits) > 1:
             assert np.float32(f"{value:.{len(digits) - 2}e}") != value
 
@@ -168,7 +182,7 @@ def test_the_six_token_example_is_spelled_as_the_service_does():
     assert sample.to_json() == (
         b'{"model_input":{"chunks":[{"encoded_text":{"tokens":[10,11,12,13,14]}}]},"loss_fn_inputs":{'
         b'"target_tokens":{"data":[11,12,13,14,15],"dtype":"int64"},'
-        b'"weights":{"data":[0.0,0.0,1.0,1.0,1.0],"dtype":"float32"}}}'
+        b'"weights":{"data":[0,0,1,1,1],"dtype":"float32"}}}'
     )
     assert_every_way_agrees(sample)
 
