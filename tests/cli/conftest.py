@@ -6,11 +6,6 @@ import pytest
 from samplekit.cli.main import _run
 from samplekit.cli.screen import errors, results
 
-CHATS = [
-    {"messages": [{"role": "user", "content": f"question {n}"}, {"role": "assistant", "content": f"answer {n}"}]}
-    for n in range(5)
-]
-
 
 @pytest.fixture
 def run(capsys, monkeypatch):

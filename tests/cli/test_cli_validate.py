@@ -7,7 +7,7 @@ import pytest
 
 import samplekit as sk
 
-from .conftest import CHATS
+from chats import CHATS
 
 GOOD = orjson.loads(sk.build_sample([10, 11, 12], [0, 1, 1]).to_json())
 RAGGED = orjson.loads(orjson.dumps(GOOD))

@@ -7,7 +7,7 @@ import pytest
 import samplekit as sk
 from samplekit.files import check_lock, read_lock
 
-from .conftest import CHATS
+from chats import CHATS
 
 SIX = {"tokens": [10, 11, 12, 13, 14, 15], "loss_mask": [0, 0, 0, 1, 1, 1]}
 

@@ -12,7 +12,7 @@ import pytest
 import samplekit as sk
 from samplekit.cli.main import _exit_code, samplekit
 
-from .conftest import CHATS
+from chats import CHATS
 
 
 def test_the_version_is_the_package_s(run):
