@@ -3,11 +3,10 @@
 import json
 
 import pytest
+from chats import CHATS
 
 import samplekit as sk
 from samplekit.files import check_lock, read_lock
-
-from chats import CHATS
 
 SIX = {"tokens": [10, 11, 12, 13, 14, 15], "loss_mask": [0, 0, 0, 1, 1, 1]}
 

@@ -8,11 +8,10 @@ import time
 
 import httpx
 import pytest
+from chats import CHATS
 
 import samplekit as sk
 from samplekit.cli.main import _exit_code, samplekit
-
-from chats import CHATS
 
 
 def test_the_version_is_the_package_s(run):
@@ -75,7 +74,7 @@ def test_ctrl_c_during_a_build_leaves_the_older_file_and_no_part_of_a_new_one(wr
         _, shown = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in shown
-    assert sorted(os.listdir(tmp_path)) == ["chats.jsonl", "samples.jsonl"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["chats.jsonl", "samples.jsonl"]
     assert out.read_bytes() == b"older\n"
 
 

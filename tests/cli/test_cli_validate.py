@@ -4,10 +4,9 @@ import json
 
 import orjson
 import pytest
+from chats import CHATS
 
 import samplekit as sk
-
-from chats import CHATS
 
 GOOD = orjson.loads(sk.build_sample([10, 11, 12], [0, 1, 1]).to_json())
 RAGGED = orjson.loads(orjson.dumps(GOOD))

@@ -44,8 +44,12 @@ def test_each_script_is_there(script):
         ("several turns", lambda row: len(of_role(row, "user")) > 1, 60),
         ("a system prompt", lambda row: bool(of_role(row, "system")), 20),
         ("code", lambda row: any("```" in message["content"] for message in row["messages"]), 20),
-        ("emoji", lambda row: any(ord(char) >= 0x1F300 for message in row["messages"] for char in message["content"]), 5),
-        ("arguments as text", lambda row: "\\\"arguments\\\": \\\"" in json.dumps(json.dumps(row)), 10),
+        (
+            "emoji",
+            lambda row: any(ord(char) >= 0x1F300 for message in row["messages"] for char in message["content"]),
+            5,
+        ),
+        ("arguments as text", lambda row: '\\"arguments\\": \\"' in json.dumps(json.dumps(row)), 10),
     ],
 )
 def test_there_are_enough_rows_with(what, holds, at_least):

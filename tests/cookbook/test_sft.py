@@ -26,7 +26,9 @@ def recipe(folder, *arguments, env=None):
 
 def check_run(folder, shown):
     samples = list(sk.read_samples(folder / "samples.jsonl"))
-    assert check_lock(folder / "samples.jsonl", sk.ChatTemplate.load("samplekit/tiny"))["samples"]["num_samples"] == len(samples)
+    assert check_lock(folder / "samples.jsonl", sk.ChatTemplate.load("samplekit/tiny"))["samples"][
+        "num_samples"
+    ] == len(samples)
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in metrics] == list(range(1, len(metrics) + 1))
     assert sum(row["num_trained"] for row in metrics) == 2 * sum(sample.num_trained for sample in samples)
@@ -57,7 +59,11 @@ def test_the_same_recipe_trains_an_adapter_on_a_served_model(tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_job_lowers_the_held_out_loss_by_a_third(tmp_path):
-    done = subprocess.run([sys.executable, RECIPE, "--run-dir", tmp_path], capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        [sys.executable, RECIPE, "--run-dir", tmp_path], capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr
-    before, after = (float(part.split()[0]) for part in done.stdout.split("held-out loss per token: ")[1].split(" before, "))
+    before, after = (
+        float(part.split()[0]) for part in done.stdout.split("held-out loss per token: ")[1].split(" before, ")
+    )
     assert after < before * 2 / 3

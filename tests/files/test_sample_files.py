@@ -1,6 +1,5 @@
 """Samples in files: whole or absent, exact both ways, held to their lock."""
 
-import os
 import pickle
 
 import numpy as np
@@ -58,7 +57,7 @@ def test_a_write_that_fails_leaves_the_older_file_and_nothing_beside_it(tmp_path
     with pytest.raises(kind):
         sk.write_samples(path, samples(), lock={"fingerprint": "new"})
     assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == [path.name]
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_missing_folder_is_named(tmp_path):
