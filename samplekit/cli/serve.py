@@ -49,7 +49,8 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
     try:
         results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
         results.print(
-            f"  export TOGETHER_BASE_URL={service.url}{'' if token is None else '  # and TOGETHER_API_KEY=<the token>'}", soft_wrap=True
+            f"  export TOGETHER_BASE_URL={service.url}{'' if token is None else '  # and TOGETHER_API_KEY=<the token>'}",
+            soft_wrap=True,
         )
         service.wait()
     finally:

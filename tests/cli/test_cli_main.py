@@ -66,7 +66,7 @@ def test_ctrl_c_during_a_build_leaves_the_older_file_and_no_part_of_a_new_one(wr
     fifo = tmp_path / "chats.jsonl"
     os.mkfifo(fifo)
     with spawn("build", fifo, "-m", "samplekit/tiny", "-o", out) as process:
-        with fifo.open("wb") as stream:  # opens once the build reads, so the part file is there
+        with fifo.open("wb"):  # opens once the build reads, so the part file is there
             deadline = time.monotonic() + 30
             while not list(tmp_path.glob(".samples.jsonl.*.part")) and time.monotonic() < deadline:
                 time.sleep(0.05)
