@@ -48,10 +48,8 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
         ) from error
     try:
         results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
-        results.print(
-            f"  export TOGETHER_BASE_URL={service.url}{'' if token is None else '  # and TOGETHER_API_KEY=<the token>'}",
-            soft_wrap=True,
-        )
+        key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
+        results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
         service.wait()
     finally:
         service.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 from samplekit.errors import FileFormatError
 from samplekit.files.lines import read_objects
@@ -81,21 +81,21 @@ def _row_fault(row: Mapping[str, Any]) -> str | None:
 
 def _chat_fault(row: Mapping[str, Any]) -> str | None:
     """Say what keeps a row from being a conversation; what its messages hold is the chat template's concern."""
-    messages: Any = row.get("messages")
+    messages, tools = row.get("messages"), row.get("tools")
     if "messages" not in row:
         return f"holds no 'messages' (found {', '.join(sorted(row)) or 'nothing'}), expected a list of messages"
-    if not isinstance(messages, list) or not messages:
+    if not _is_list(messages) or not messages:
         return f"has messages of {_short(messages)}, expected a list of at least one message"
-    tools: Any = row.get("tools")
-    if tools is not None and not isinstance(tools, list):
+    if tools is not None and not _is_list(tools):
         return f"has tools of {_short(tools)}, expected a list of function definitions"
-    return next((what for what in map(_message_fault, range(len(messages)), messages) if what), None)
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(cast("Row", message).get("role"), str):
+            return f"messages[{index}] is {_short(message)}, expected an object with a role"
+    return None
 
 
-def _message_fault(index: int, message: Any) -> str | None:  # noqa: ANN401 - any JSON
-    if isinstance(message, dict) and isinstance(cast("Row", message).get("role"), str):
-        return None
-    return f"messages[{index}] is {_short(message)}, expected an object with a role"
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
 
 
 def _short(value: Any) -> str:  # noqa: ANN401 - any JSON
