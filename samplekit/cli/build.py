@@ -14,7 +14,7 @@ from rich.table import Table
 
 from samplekit.build import build_sample
 from samplekit.chat import ChatTemplate, SampleBuilder, Skipped
-from samplekit.cli.screen import counted, errors, print_json, results
+from samplekit.cli.screen import counted, errors, load_template, print_json, results
 from samplekit.errors import FileFormatError, SampleError
 from samplekit.files import Row, make_lock, read_rows, write_samples
 from samplekit.sample import Sample
@@ -79,7 +79,7 @@ def build(
 
 def _load(model: str, thinking: str, pairs: Sequence[str]) -> ChatTemplate:
     setting = {"on": True, "off": False}.get(thinking, thinking)
-    return ChatTemplate.load(model, thinking=setting, **dict(_pair(pair) for pair in pairs))
+    return load_template(model, thinking=setting, **dict(_pair(pair) for pair in pairs))
 
 
 def _pair(pair: str) -> tuple[str, Any]:

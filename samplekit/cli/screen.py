@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from rich.console import Console
@@ -19,10 +19,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from samplekit.chat import ChatTemplate
+
 T = TypeVar("T")
 
 results = Console(highlight=False)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def load_template(model: str, **options: Any) -> ChatTemplate:  # noqa: ANN401 - the options of ChatTemplate
+    """Load a chat template; a terminal sees that it takes a moment."""
+    with errors.status(f"loading {model}"):
+        return ChatTemplate.load(model, **options)
 
 
 def print_json(value: object) -> None:

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from samplekit.chat import ChatTemplate
-from samplekit.cli.screen import results
+from samplekit.cli.screen import load_template, results
 from samplekit.errors import SampleError
 from samplekit.files import read_samples
 from samplekit.sample import Sample
@@ -33,7 +33,7 @@ def show(samples: Path, model: str, first: int, count: int) -> None:
     Example:
       samplekit show samples.jsonl --model samplekit/tiny -n 2
     """
-    template = ChatTemplate.load(model)
+    template = load_template(model)
     shown = list(islice(read_samples(samples), first, first + count))
     if not shown:
         raise SampleError(f"{samples} holds no sample at place {first}: choose a smaller --first")

@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from samplekit.chat import ChatTemplate
 from samplekit.checks import CODES, Finding, Report, check
-from samplekit.cli.screen import counted, print_json, results
+from samplekit.cli.screen import counted, load_template, print_json, results
 from samplekit.errors import FileFormatError
 from samplekit.files import check_lock, read_sample_rows
 from samplekit.losses import DRO, LOSSES, Loss
@@ -39,7 +38,7 @@ def validate(
     Example:
       samplekit validate samples.jsonl --loss cross_entropy --model samplekit/tiny
     """
-    template = None if model is None else ChatTemplate.load(model)
+    template = None if model is None else load_template(model)
     check_lock(samples, template)
     if vocab_size is None and template is not None:
         vocab_size = len(template.tokenizer)
