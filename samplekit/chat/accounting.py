@@ -13,6 +13,7 @@ from itertools import permutations
 from samplekit.chat.messages import Message
 from samplekit.chat.refusals import refuse
 from samplekit.chat.render import ToolDict
+from samplekit.errors import TemplateError
 
 _DROPPED = {"system": "system_message_dropped", "developer": "system_message_dropped", "tool": "tool_result_dropped"}
 
@@ -51,8 +52,7 @@ class PromptAccount:
         """Look for a message at or after ``start``, then anywhere; give where it ends."""
         end = _find(prompt, message.text, start) if message.text else start
         if end < 0 and _find(prompt, message.text, 0) < 0:
-            code = _DROPPED.get(message.role, "content_dropped")
-            raise self._refuse(code, f"the template dropped the {message.role} text from the prompt", message.index)
+            raise dropped(message, self._template)
         for name in message.calls:
             if name not in prompt:
                 raise self._refuse("tool_calls_dropped", f"the call of {name!r} is not in the prompt", message.index)
@@ -65,8 +65,15 @@ class PromptAccount:
             if isinstance(name, str) and name not in prompt:
                 raise refuse("tools_ignored", f"the tool {name!r} is not in the prompt", template=self._template)
 
-    def _refuse(self, code: str, found: str, index: int) -> ValueError:
+    def _refuse(self, code: str, found: str, index: int) -> TemplateError:
         return refuse(code, found, index=index, template=self._template)
+
+
+def dropped(message: Message, template: str) -> TemplateError:
+    """Make the error of a text that the template does not render."""
+    code = _DROPPED.get(message.role, "content_dropped")
+    found = f"the template does not render the {message.role} text"
+    return refuse(code, found, index=message.index, template=template)
 
 
 def check_reply(reply: Message, completion: str, template: str) -> None:

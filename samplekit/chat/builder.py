@@ -17,7 +17,7 @@ from samplekit.errors import SampleError, TemplateError
 from samplekit.sample import Sample
 
 OnError: TypeAlias = Literal["raise", "skip"]
-_CHUNK_CHARACTERS = 4_000_000
+_CHUNK_CHARACTERS = 3_000_000
 _CHUNK_ROWS = 512
 _LOG = logging.getLogger(__name__)
 

@@ -37,11 +37,11 @@ class Cutter:
     """Cut growing texts, looking only at what each adds to the one before it.
 
     Args:
-        cuts: token texts to cut before.
+        pattern: finds the tokens to cut before; None cuts nowhere.
     """
 
-    def __init__(self, cuts: Iterable[str]) -> None:
-        self._pattern = any_of(cuts)
+    def __init__(self, pattern: re.Pattern[str] | None) -> None:
+        self._pattern = pattern
         self._text = ""
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -55,7 +55,7 @@ class Cutter:
         """
         if self._pattern is None:
             return [text] if text else []
-        shared = _shared_length(self._text, text)
+        shared = shared_length(self._text, text)
         kept = len(self._ends)
         while kept and self._ends[kept - 1] > shared:
             kept -= 1
@@ -71,7 +71,7 @@ class Cutter:
             pieces.append(text[start:stop])
             start = stop
         self._text, self._starts, self._ends, self._pieces = text, starts, ends, pieces
-        return [piece for piece in pieces if piece]
+        return pieces if pieces[0] else pieces[1:]
 
 
 def any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
@@ -80,7 +80,7 @@ def any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(re.escape(text) for text in ordered)) if ordered else None
 
 
-def _shared_length(before: str, after: str) -> int:
+def shared_length(before: str, after: str) -> int:
     """Count the characters two texts share at their start."""
     if after.startswith(before):
         return len(before)

@@ -6,6 +6,7 @@ and remembered. Where cutting is not proved for a tokenizer, the whole text is t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -13,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from samplekit.chat.control import ControlGuard
-from samplekit.chat.cuts import Cutter, safe_cuts
+from samplekit.chat.cuts import Cutter, any_of, safe_cuts
 from samplekit.chat.literal import LiteralEncoder, has_stand_in
 from samplekit.chat.refusals import refuse
 from samplekit.chat.tokens import AddedToken, backend_of, plain_ids
 from samplekit.errors import TemplateError
 
 Ids: TypeAlias = npt.NDArray[np.int64]
-_REMEMBERED_CHARACTERS = 8_000_000
+_REMEMBERED_CHARACTERS = 24_000_000
 _TRIALS = ("{0}", "a{0}b", "Hi  there\n{0}user\nyes {0} \n\n{0}{0}x", " été {0}\n\nこんにちは{0}.", "{0} a\n{0}\tb ")
 
 
@@ -42,7 +43,7 @@ class Encoder:
         self._known: dict[str, Ids] = {}
         self._known_characters = 0
         self.adds_prefix = self._adds_prefix()
-        self._cuts = self._proved(safe_cuts(added, written)) if self._backend is not None else []
+        self._cuts = self._proved(safe_cuts(added, written)) if self._backend is not None else None
 
     def cutter(self) -> Cutter:
         """Give a cutter for the growing texts of one conversation."""
@@ -50,12 +51,10 @@ class Encoder:
 
     def prepare(self, pieces: Iterable[str]) -> None:
         """Encode every piece not seen yet, in one call."""
-        new = [piece for piece in dict.fromkeys(pieces) if piece not in self._known]
-        size = sum(map(len, new))
-        if self._known_characters + size > _REMEMBERED_CHARACTERS:
-            self._known.clear()
-            self._known_characters = 0
-        self._known_characters += size
+        wanted = dict.fromkeys(pieces)
+        new = [piece for piece in wanted if piece not in self._known]
+        if self._forgets(sum(map(len, new))):
+            new = list(wanted)
         plain = [piece for piece in new if not has_stand_in(piece)]
         if self._backend is None or len(plain) < 2:
             return
@@ -65,6 +64,7 @@ class Encoder:
             return
         for piece, encoding in zip(plain, encoded, strict=True):
             self._known[piece] = np.array(encoding.ids, dtype=np.int64)
+        self._known_characters += sum(map(len, plain))
 
     def tokens(self, pieces: Sequence[str]) -> Ids:
         """Give the ids of a text's pieces, shape (N,).
@@ -79,7 +79,9 @@ class Encoder:
         """Give the ids of one piece, shape (N,)."""
         ids = self._known.get(piece)
         if ids is None:
-            ids = self._known[piece] = self._encode_alone(piece)
+            ids = self._encode_alone(piece)
+            self._forgets(len(piece))
+            self._known[piece] = ids
             self._known_characters += len(piece)
         return ids
 
@@ -87,15 +89,19 @@ class Encoder:
         """Give the ids of a whole text, shape (N,)."""
         return self.tokens(self.cutter().cut(text))
 
-    def restore(self, text: str) -> str:
-        """Give a rendered text with control tokens where stand-ins are."""
-        return self._guard.restore(text)
-
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """Decode ids to text, control tokens included."""
         plain = [int(number) for number in ids]
         decode = self._tokenizer.decode if self._backend is None else self._backend.decode
         return str(decode(plain, skip_special_tokens=False))
+
+    def _forgets(self, coming: int) -> bool:
+        """Drop what is remembered where more than enough would be; tell whether that happened."""
+        if self._known_characters + coming <= _REMEMBERED_CHARACTERS:
+            return False
+        self._known.clear()
+        self._known_characters = 0
+        return True
 
     def _encode_alone(self, text: str) -> Ids:
         try:
@@ -134,10 +140,11 @@ class Encoder:
         alone, after = self._encode_alone("a"), self._encode_alone("\na")
         return len(alone) > 0 and not np.array_equal(after[len(after) - len(alone) :], alone)
 
-    def _proved(self, cuts: list[str]) -> list[str]:
+    def _proved(self, cuts: list[str]) -> re.Pattern[str] | None:
         """Keep the cuts only if pieces encode to what the whole does on trial texts."""
-        cutter = Cutter(cuts)
+        pattern = any_of(cuts)
+        cutter = Cutter(pattern)
         for trial in (trial.format(cut) for cut in cuts for trial in _TRIALS):
             if self._encode_alone(trial).tolist() != self.tokens(cutter.cut(trial)).tolist():
-                return []
-        return cuts
+                return None
+        return pattern

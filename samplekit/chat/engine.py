@@ -21,6 +21,7 @@ from samplekit.chat.encode import Encoder
 from samplekit.chat.kwargs import Thinking, plan_kwargs
 from samplekit.chat.messages import Conversation, read_conversation
 from samplekit.chat.plan import AfterStop, Planner, Program, TrainOn, trained_replies
+from samplekit.chat.presence import Presence
 from samplekit.chat.refusals import refuse
 from samplekit.chat.render import Renderer, bind
 from samplekit.chat.shape import TemplateShape
@@ -104,14 +105,7 @@ class Engine:
         """Read the one time a conversation or batch knows."""
         return self.options.clock or dt.datetime.now()  # noqa: DTZ005 - templates print local dates, as transformers does
 
-    def drafts(
-        self,
-        messages: object,
-        tools: object,
-        train_on: TrainOn,
-        clock: dt.datetime,
-        indices: Sequence[int] | None = None,
-    ) -> list[Draft]:
+    def drafts(self, messages: object, tools: object, train_on: TrainOn, clock: dt.datetime) -> list[Draft]:
         """Plan the turns of a conversation.
 
         Args:
@@ -119,14 +113,16 @@ class Engine:
             tools: as the caller has them.
             train_on: ``"all"`` or ``"last"``.
             clock: the one time it knows.
-            indices: plan these replies instead.
 
         Raises:
             TemplateError: the named reason.
         """
         program, conversation, choice = self.read(messages, tools)
         planner = self.planner(program, conversation, clock, choice)
-        return [planner.draft(index) for index in indices or trained_replies(conversation, train_on)]
+        chosen = trained_replies(conversation, train_on)
+        drafts = [planner.draft(place) for place in chosen]
+        planner.prove(chosen[-1])
+        return drafts
 
     def planner(
         self, program: Program, conversation: Conversation, clock: dt.datetime, choice: Mapping[str, Any]
@@ -191,7 +187,8 @@ class Engine:
         inferred = infer_stops(shape, self._controls, self.certain_stops)
         stops = StopSet.of(self.certain_stops, inferred)
         closings = Closings(shape, stops)
-        return Program(renderer, shape, kwargs, stops, closings, options.after_stop, options.train_tool_calls)
+        presence = Presence(shape)
+        return Program(renderer, shape, kwargs, stops, closings, presence, options.after_stop, options.train_tool_calls)
 
     def _certain_stops(self) -> list[str]:
         """List the stops that need no inference: the caller's, the tokenizer's eos, generation_config's."""

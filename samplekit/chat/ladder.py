@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from samplekit.chat.cuts import shared_length
 from samplekit.chat.messages import Message
 from samplekit.chat.refusals import HINTS, refuse
 from samplekit.chat.thoughts import closes_at_once, empty_thought_start, ends_in_open_thought
@@ -46,7 +47,8 @@ def fit(prompt: str, full: str, reply: Message, *, last_text: str, switch: str |
         raise refuse(
             "empty_prompt", "the template renders an empty prompt for this reply", index=reply.index, template=template
         )
-    if not reply.reasoning and ends_in_open_thought(prompt):
+    is_open = ends_in_open_thought(prompt)
+    if is_open and not reply.reasoning:
         raise refuse(
             "open_think_without_reasoning",
             "the prompt opens a thinking block that this reply, which has no reasoning, would only learn to close",
@@ -55,7 +57,7 @@ def fit(prompt: str, full: str, reply: Message, *, last_text: str, switch: str |
             template=template,
         )
     if full.startswith(prompt):
-        if ends_in_open_thought(prompt) and closes_at_once(full[len(prompt) :]):
+        if is_open and closes_at_once(full[len(prompt) :]):
             raise refuse(
                 "open_think_without_reasoning",
                 "the prompt opens a thinking block that the template closes at once, ignoring the reply's reasoning",
@@ -78,9 +80,7 @@ def _mismatch(prompt: str, full: str, reply: Message, *, last_text: str, templat
             index=reply.index,
             template=template,
         )
-    place = next(
-        (at for at, (a, b) in enumerate(zip(prompt, full, strict=False)) if a != b), min(len(prompt), len(full))
-    )
+    place = shared_length(prompt, full)
     end = prompt.rfind(last_text.strip()) + len(last_text.strip())
     code = "prompt_rewritten" if place < end else "prefix_mismatch"
     return mismatch(

@@ -120,6 +120,9 @@ def _read_message(row: object, index: int, shape: TemplateShape, guard: ControlG
         raise refuse("invalid_message", f"is {_kind(row)}, expected a mapping with role and content", index=index)
     view = _without_nulls(cast("Mapping[str, Any]", row))
     role = view.get("role")
+    if len(view) == 2 and type(view.get("content")) is str and role in ("system", "user") and not shape.wants_parts:
+        view = guard.clean_message(view, index)
+        return Message(view, index, role, view["content"])
     if not isinstance(role, str) or not role:
         raise refuse("invalid_message", f"role is {role!r}, expected a text such as 'user'", index=index)
     weight = _read_weight(view, index)

@@ -6,12 +6,13 @@ import datetime as dt
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from samplekit.chat.accounting import PromptAccount, check_reply
+from samplekit.chat.accounting import PromptAccount, check_reply, dropped
 from samplekit.chat.closings import Closings
 from samplekit.chat.cuts import Cutter
 from samplekit.chat.kwargs import KwargsPlan
 from samplekit.chat.ladder import Fit, fit
 from samplekit.chat.messages import Conversation, Message
+from samplekit.chat.presence import Presence
 from samplekit.chat.refusals import refuse
 from samplekit.chat.render import Renderer
 from samplekit.chat.shape import TemplateShape
@@ -32,6 +33,7 @@ class Program:
     kwargs: KwargsPlan
     stops: StopSet
     closings: Closings
+    presence: Presence
     after_stop: AfterStop
     train_tool_calls: bool
 
@@ -117,6 +119,17 @@ class Planner:
                 except TemplateError:
                     continue
             raise first from None
+
+    def prove(self, index: int) -> None:
+        """Check that no short text of the conversation up to a reply was found in a render by accident.
+
+        Raises:
+            TemplateError: as the accounting does, naming the message.
+        """
+        messages = self._conversation.messages[: index + 1]
+        missing = self._program.presence.missing(messages, self._conversation.tools, self._program.kwargs.default)
+        if missing is not None:
+            raise dropped(missing, self._program.renderer.name)
 
     def _draft_with(self, index: int, kwargs: dict[str, Any]) -> Draft:
         program, conversation = self._program, self._conversation

@@ -39,16 +39,13 @@ class Renderer:
         self.name = name or f"template {digest[:12]}"
         self._constants = {"documents": None, **constants}
         try:
-            tree = _ENVIRONMENT.parse(text)
-            self._template = _ENVIRONMENT.from_string(text)
-            names = meta.find_undeclared_variables(tree)
+            self._template, names, self.literals = _compile(text)
         except Exception as error:
             raise refuse(
                 "template_raised", f"{self.name} does not compile: {_words(error)}", template=self.name
             ) from error
-        self.variables = frozenset(names) - _GIVEN - frozenset(_ENVIRONMENT.globals)
+        self.variables = names - _GIVEN - frozenset(_ENVIRONMENT.globals)
         self.reads_clock = "strftime_now" in names
-        self.literals = "\0".join(_literals(tree))
 
     def render(
         self,
@@ -95,11 +92,15 @@ def bind(renderer: Renderer, kwargs: Mapping[str, Any], clock: dt.datetime) -> C
     defaults = kwargs
 
     def probe(
-        messages: list[MessageDict], *, reply_follows: bool = False, kwargs: Mapping[str, Any] | None = None
+        messages: list[MessageDict],
+        *,
+        tools: list[ToolDict] | None = None,
+        reply_follows: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
     ) -> str | None:
         chosen = defaults if kwargs is None else kwargs
         try:
-            return renderer.render(messages, None, chosen, reply_follows=reply_follows, clock=clock)
+            return renderer.render(messages, tools, chosen, reply_follows=reply_follows, clock=clock)
         except ValueError:
             return None
 
@@ -112,7 +113,9 @@ def _compile(text: str) -> tuple[jinja2.Template, frozenset[str], str]:
     tree = _ENVIRONMENT.parse(text)
     names = frozenset(meta.find_undeclared_variables(tree))
     literals = "\0".join(_literals(tree))
-    return _ENVIRONMENT.from_string(tree), names, literals
+    template = _ENVIRONMENT.from_string(tree)
+    template.globals = dict(template.globals)  # a plain dict: every render copies it, and a ChainMap copies slowly
+    return template, names, literals
 
 
 def _literals(tree: nodes.Template) -> list[str]:

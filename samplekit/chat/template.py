@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from samplekit.chat.accounting import PromptAccount
 from samplekit.chat.continuation import continued_text
 from samplekit.chat.engine import Engine, Options, SystemSlot
 from samplekit.chat.kwargs import Thinking
@@ -100,6 +101,8 @@ class ChatTemplate:
             text = continued_text(program, conversation, render)
         else:
             text = render(conversation.views, reply_follows=True)
+        messages_read = len(conversation.messages) - (1 if continue_final else 0)
+        PromptAccount(conversation.messages, program.renderer.name).check(text, messages_read, conversation.tools)
         return list(engine.encoder.text(text).tolist())
 
     def turns(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -139,10 +138,8 @@ def _calls_span(tokens: Ids, end: int, draft: Draft, prompt: Ids, encoder: Encod
     start = max(_first_difference(tokens[:limit], without[:limit]), len(prompt))
     room = min(limit - start, end - start) if limit > start else 0
     tail = _first_difference(tokens[end - room : end][::-1], without[len(without) - room :][::-1])
-    # A token that holds the end of the prose and the white space before the call is prose.
-    with_calls, bare = ("".join(pieces or []) for pieces in (draft.trained, draft.without_calls))
-    prose = len(encoder.restore(commonprefix([with_calls, bare[: len(bare) - len(draft.stop or "")]])))
-    if start < end - tail and len(encoder.decode(tokens[:start])) < prose:
+    # Where the bare reply has prose left here, this token holds the end of it and the white space before the call.
+    if start < end - tail and start < len(without) - tail:
         start += 1
     return start, end - tail
 

@@ -45,7 +45,8 @@ _ENDS = {
 def package(name: str) -> Path:
     """Give an installed package's folder without importing it."""
     found = importlib.util.find_spec(name)
-    assert found is not None and found.submodule_search_locations, f"{name} is not installed"
+    assert found is not None, f"{name} is not installed"
+    assert found.submodule_search_locations
     return Path(found.submodule_search_locations[0])
 
 

@@ -47,10 +47,10 @@ def test_skipped_rows_are_named_and_counted():
 
 @pytest.mark.parametrize(("row", "source"), [(NO_REPLY, "bad:2"), (CONTROL, r"rows\[1\]"), (None, r"rows\[1\]")])
 def test_the_first_error_names_its_row(row, source):
-    with pytest.raises(TemplateError, match=f"^{source}: ") as caught:
+    with pytest.raises(TemplateError, match=rf"^{source}: ") as caught:
         SampleBuilder(toy_template("T-PLAIN")).build([GOOD, row])
     assert caught.value.code
-    with pytest.raises(AlignmentError, match="^long:4: message 1"):
+    with pytest.raises(AlignmentError, match=r"^long:4: message 1"):
         SampleBuilder(toy_template("T-PLAIN"), max_length=20).build([GOOD, LONG])
 
 

@@ -92,7 +92,7 @@ def test_template_01_a_continued_message_is_never_cut_before_its_own_end(name, m
 
 def test_template_01_a_space_that_the_template_strips_is_refused():
     messages = [user("ok"), assistant("ok ")]
-    with pytest.raises(TemplateError, match="message 1.*white space"):
+    with pytest.raises(TemplateError, match=r"message 1.*white space"):
         toy_template("T-TRIM").prompt(messages, continue_final=True)
     template = toy_template("T-PLAIN")
     assert template.decode(template.prompt(messages, continue_final=True)) == "<u>ok<e><a>ok "
@@ -125,7 +125,7 @@ class _Tokenizer:
         lambda ids: {"input_ids": ids, "attention_mask": [1] * len(ids)},
         lambda ids: UserDict(input_ids=[ids]),
         lambda ids: np.array([ids]),
-        lambda ids: np.array(ids),
+        np.array,
         tuple,
     ],
 )
@@ -137,7 +137,7 @@ def test_template_03_every_shape_a_tokenizer_answers_in_gives_the_same_sample(sh
 
 def test_template_05_one_clock_for_a_conversation_so_a_date_cannot_differ():
     messages = [user("q"), assistant("k")]
-    tokens, mask = only(toy_template("T-CLOCK", clock=dt.datetime(2024, 1, 1, 0, 0, 42)).turns(messages))
+    tokens, mask = only(toy_template("T-CLOCK", clock=dt.datetime(2024, 1, 1, 0, 0, 42, tzinfo=dt.UTC)).turns(messages))
     assert tokens == toy_ids(["<s>", "4", "2", "<e>", "<u>", "q", "<e>", "<a>", "k", "<e>"])
     assert mask == [0] * 8 + [1, 1]
     turns = [toy_template("T-CLOCK").turns(messages)[0] for _ in range(3)]
@@ -166,7 +166,7 @@ def test_tools_02_arguments_as_text_or_object_render_alike(arguments, content):
 
 @pytest.mark.parametrize("arguments", ["{bad", "[1]", "3", '"x"', [1], 3])
 def test_tools_02_arguments_that_are_no_object_are_refused_with_their_place(arguments):
-    with pytest.raises(TemplateError, match="message 1.*tool call 0") as caught:
+    with pytest.raises(TemplateError, match=r"message 1.*tool call 0") as caught:
         toy_template("T-TOOLS").turns([user("q"), assistant("", tool_calls=call(arguments))])
     assert caught.value.code == "invalid_message"
 
@@ -238,7 +238,7 @@ def test_format_04_text_parts_are_joined_and_other_parts_refused_with_their_plac
     tokens, mask = only(toy_template("T-PLAIN").turns([user(parts), assistant([{"type": "text", "text": "yo"}])]))
     assert tokens == toy_ids(["<u>", "h", "i", "<e>", "<a>", "y", "o", "<e>"])
     assert mask == [0, 0, 0, 0, 0, 1, 1, 1]
-    with pytest.raises(TemplateError, match="message 0.*image_url"):
+    with pytest.raises(TemplateError, match=r"message 0.*image_url"):
         toy_template("T-PLAIN").turns([user([{"type": "image_url", "image_url": "x"}]), assistant("yo")])
 
 

@@ -88,6 +88,6 @@ def test_sanitizing_text_without_control_tokens_changes_no_token(asked, said):
     except TemplateError as error:
         with pytest.raises(TemplateError) as caught:
             ChatTemplate(tokenizer, sanitize=True).turns(messages)
-        assert caught.value.code == error.code
+        assert caught.value.code == error.code  # noqa: PT017 - either outcome is right
         return
     assert ChatTemplate(tokenizer, sanitize=True).turns(messages)[0].tokens == expected

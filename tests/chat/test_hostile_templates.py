@@ -59,13 +59,13 @@ def test_only_template_errors_leave(source, options):
         try:
             template = ChatTemplate(with_template(toy(), source), **options)
         except TemplateError as error:
-            assert error.code in ("template_raised", "no_chat_template")
+            assert error.code in ("template_raised", "no_chat_template")  # noqa: PT017 - either outcome is right
             return
         for call in (template.turns, template.samples, template.prompt):
             try:
                 call(messages)
             except (TemplateError, AlignmentError) as error:
-                assert str(error)
+                assert str(error)  # noqa: PT017 - either outcome is right
 
 
 @pytest.mark.parametrize("source", HOSTILE)
@@ -94,7 +94,7 @@ def test_strange_characters_are_tokens_or_named_errors(qwen3, content, sanitize)
         try:
             (turn,) = template.turns(messages)
         except TemplateError as error:
-            assert error.code in ("invalid_message", "encoding_failed")
+            assert error.code in ("invalid_message", "encoding_failed")  # noqa: PT017 - either outcome is right
         else:
             assert content in template.decode(turn.tokens)
 
@@ -108,6 +108,6 @@ class _Tokenizer:
 
 
 def test_a_tokenizer_that_fails_is_a_named_error():
-    with pytest.raises(TemplateError, match="out of order") as caught:
+    with pytest.raises(TemplateError, match=r"out of order") as caught:
         ChatTemplate(_Tokenizer()).turns(MESSAGES)
     assert caught.value.code == "encoding_failed"

@@ -122,6 +122,16 @@ def test_a_batch_gives_what_its_rows_give_alone(qwen3, chats):
     assert built.stats["num_rows"] == len(chats)
 
 
+def test_forgetting_pieces_changes_no_token(qwen3, monkeypatch):
+    messages = [_message("user" if place % 2 == 0 else "assistant", f"text {place} é\n") for place in range(12)]
+    expected = qwen3.samples(messages)
+    for limit in (0, 30, 200):
+        monkeypatch.setattr("samplekit.chat.encode._REMEMBERED_CHARACTERS", limit)
+        template = ChatTemplate(qwen3.tokenizer)
+        assert template.samples(messages) == expected
+        assert SampleBuilder(template).build([{"messages": messages}] * 3).samples == expected * 3
+
+
 @_SETTINGS
 @given(_TEXT, st.integers(0, 40), st.data())
 @pytest.mark.parametrize("name", ["llama2", "llama2_legacy", "qwen3"])

@@ -81,7 +81,7 @@ def test_a_template_that_closes_the_open_thought_at_once_is_refused():
 
 
 def test_the_hint_names_the_declared_switch():
-    with pytest.raises(TemplateError, match="enable_thinking=False") as caught:
+    with pytest.raises(TemplateError, match=r"enable_thinking=False") as caught:
         ChatTemplate(real.qwen3(real.trl_template("qwen3_8"))).turns([user(), assistant()])
     assert "enable_thinking=False" in caught.value.hint
 
@@ -149,6 +149,27 @@ def test_tools_calls_and_results_that_no_render_shows_are_named():
     assert code_of(without_results, messages) == ("tool_result_dropped", 2)
 
 
+@pytest.mark.parametrize("result", ["12", "e", " 4 ", "done", "q"])
+def test_a_short_text_found_elsewhere_is_no_proof_that_it_was_rendered(result):
+    source = (
+        "{% for m in messages if m.role != 'tool' %}{{ '<' ~ m.role[0] ~ '>' ~ m.content ~ (m.tool_calls | string"
+        " if m.tool_calls else '') ~ '<e>' }}{% endfor %}{% if add_generation_prompt %}{{ '<a>' }}{% endif %}"
+    )
+    messages = [user("12 4 done q"), assistant("", tool_calls=[CALL]), {**RESULT, "content": result}, assistant("12")]
+    assert code_of(of(source), messages) == ("tool_result_dropped", 2)
+    later = [user("Be kind."), assistant("a"), {"role": "system", "content": "a"}, user("b"), assistant("c")]
+    keeps_first = "{% for m in messages if m.role != 'system' %}" + LOOP[len("{% for m in messages %}") :]
+    asked = keeps_first + "{% if add_generation_prompt %}{{ '<a>' }}{% endif %}"
+    assert code_of(of(asked), later) == ("system_message_dropped", 2)
+
+
+def test_a_prompt_that_drops_what_was_said_is_refused_too():
+    template = toy_template("T-PLAIN")
+    with pytest.raises(TemplateError) as caught:
+        template.prompt([user()], [TOOL])
+    assert caught.value.code == "tools_ignored"
+
+
 def test_a_tool_flow_trains_calls_and_replies_but_never_results():
     template = toy_template("T-TOOLS")
     messages = [user(), assistant("", tool_calls=[CALL]), RESULT, {**RESULT, "content": "another"}, assistant("done")]
@@ -184,7 +205,7 @@ def test_the_option_for_the_system_slot_changes_nothing_where_there_is_one(llama
 
 def test_what_the_template_refuses_is_said_in_its_words():
     template = toy_template("T-ALT")
-    with pytest.raises(TemplateError, match="roles must alternate") as caught:
+    with pytest.raises(TemplateError, match=r"roles must alternate") as caught:
         template.turns([user(), assistant(), assistant()])
     assert (caught.value.code, caught.value.message_index) == ("template_raised", 2)
 

@@ -99,7 +99,7 @@ def test_right_cuts_the_end_but_never_the_whole_reply():
     (sample,) = template.samples(chat("p", "q" * 20), max_length=10, truncation="right")
     assert len(sample.tokens) == 10
     assert sample.loss_mask.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
-    with pytest.raises(AlignmentError, match="reply starts at token 13"):
+    with pytest.raises(AlignmentError, match=r"reply starts at token 13"):
         template.samples(chat("p" * 10, "q"), max_length=10, truncation="right")
 
 
@@ -112,7 +112,7 @@ def test_left_drops_the_oldest_turns_and_keeps_the_system_message_and_the_newest
         samples = template.samples(messages, max_length=limit, truncation="left", train_on="last")
     except AlignmentError as error:
         assert limit < len(newest)
-        assert "newest turn alone" in str(error)
+        assert "newest turn alone" in str(error)  # noqa: PT017 - either outcome is right
         return
     (sample,) = samples
     tokens = sample.tokens.tolist()
