@@ -29,11 +29,14 @@ def load_tokenizer(name_or_path: str) -> Any:  # noqa: ANN401 - transformers' to
 
     auto: Any = transformers.AutoTokenizer
     try:
-        return auto.from_pretrained(str(folder) if folder.is_dir() else name)
+        tokenizer = auto.from_pretrained(str(folder) if folder.is_dir() else name)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         hint = "check the spelling, the network and your access, or pass a folder that holds tokenizer.json"
         raise refuse("load_failed", f"no tokenizer could be loaded from {name!r} ({reason})", hint=hint) from error
+    if name in _PACKAGED:
+        tokenizer.name_or_path = name  # not the folder of this machine, which would stand in every lock
+    return tokenizer
 
 
 def _looks_like_path(name: str) -> bool:

@@ -19,7 +19,8 @@ def test_conversations_become_samples_with_a_lock(run, write, tmp_path):
     samples = list(sk.read_samples(out))
     assert len(samples) == len(CHATS)
     template = sk.ChatTemplate.load("samplekit/tiny")
-    assert check_lock(out, template)["samples"]["num_samples"] == len(CHATS)
+    lock = check_lock(out, template)
+    assert (lock["samples"]["num_samples"], lock["template"]["tokenizer"]) == (len(CHATS), "samplekit/tiny")
     for number, sample in enumerate(samples):
         trained = sample.tokens[sample.loss_mask == 1].tolist()
         assert template.decode(trained) == f"answer {number}<|im_end|>"
