@@ -1,7 +1,6 @@
 """Which loss, with what settings, reading which inputs.
 
-Bounds are absolute ratios, never offsets: an old recipe's 0.2 and 0.28 mean 0.8 and 1.28 here. Formulas and what the
-service leaves undocumented stand in docs/losses.md.
+Bounds are absolute ratios, never offsets: an old recipe's 0.2 and 0.28 mean 0.8 and 1.28 here.
 """
 
 from __future__ import annotations
