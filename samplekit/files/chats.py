@@ -76,7 +76,11 @@ def _row_fault(row: Mapping[str, Any]) -> str | None:
     unknown = sorted(set(row) - TOKEN_ROW_KEYS)
     if unknown:
         return f"holds tokens and also {', '.join(unknown)}, expected only {', '.join(sorted(TOKEN_ROW_KEYS))}"
-    return None if "loss_mask" in row else "holds tokens and no loss_mask, expected one value for every token"
+    for name in ("tokens", "loss_mask"):
+        if not _is_list(row.get(name)):
+            return f"has {name} of {_short(row.get(name))}, expected a list with one value for every token"
+    info = row.get("info")
+    return None if info is None or isinstance(info, dict) else f"has info of {_short(info)}, expected an object"
 
 
 def _chat_fault(row: Mapping[str, Any]) -> str | None:

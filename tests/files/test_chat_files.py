@@ -106,7 +106,13 @@ def test_rows_of_tokens_are_read_beside_chats_and_only_where_asked(tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "what"),
-    [({"tokens": [1, 2]}, "no loss_mask"), ({"tokens": [1, 2], "loss_mask": [0, 1], "labels": [1]}, "also labels")],
+    [
+        ({"tokens": [1, 2]}, "has loss_mask of None"),
+        ({"tokens": 5, "loss_mask": [1]}, "has tokens of 5"),
+        ({"tokens": [1], "loss_mask": "1"}, "has loss_mask of '1'"),
+        ({"tokens": [1], "loss_mask": [1], "info": "abc"}, "has info of 'abc'"),
+        ({"tokens": [1, 2], "loss_mask": [0, 1], "labels": [1]}, "also labels"),
+    ],
 )
 def test_a_row_of_tokens_holds_what_build_sample_takes_and_nothing_else(tmp_path, row, what):
     path = tmp_path / "rows.jsonl"
