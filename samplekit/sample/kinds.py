@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
+
+import numpy as np
+
+LOGPROB_LIMIT = 0.001  # a log probability is 0 at most; a sampler's rounding may print a hair above it
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -14,6 +19,21 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     """Tell whether a value is an ordered collection; text is one value here."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+
+
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Tell whether a value is an int of Python or numpy; a bool is none, nor is 2.0, nor a tensor."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a finite int or float of Python or numpy; a bool is none, nor is a tensor."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no float holds
+        return False
 
 
 def describe_kind(value: object) -> str:
