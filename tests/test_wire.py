@@ -175,7 +175,7 @@ def test_small_bodies_and_prompts():
 # ---- answers ----
 
 READERS = [
-    answers.read_operation, answers.read_lifecycle, answers.read_supported_models, answers.read_cost, answers.read_object,
+    answers.parse_operation, answers.parse_lifecycle, answers.parse_supported_models, answers.parse_cost, answers.parse_object,
 ]  # fmt: skip
 
 
@@ -194,23 +194,23 @@ def test_no_bytes_crash_a_reader(body, read):
 @given(JSON)
 def test_no_output_crashes_the_readers_of_outputs(value):
     output = {"metrics": value, "loss_fn_outputs": value}
-    assert isinstance(answers.read_metrics(output), dict)
+    assert isinstance(answers.parse_metrics(output), dict)
     with contextlib.suppress(AnswerError):
-        answers.read_logprobs(output)
+        answers.parse_logprobs(output)
 
 
 def test_recorded_answers_are_read():
     for item in EXCHANGES:
         body = json.dumps(item["response_body"]).encode()
         if "/operations/" in item["path"]:
-            read = answers.read_operation(body)
+            read = answers.parse_operation(body)
             assert read.finished == (read.status in names.TERMINAL_OPERATIONS)
             assert read.failed == (item["call"] == "operation FAILED" and item["method"] == "GET")
-    session = answers.read_lifecycle(json.dumps(EXCHANGES[8]["response_body"]).encode())
+    session = answers.parse_lifecycle(json.dumps(EXCHANGES[8]["response_body"]).encode())
     assert (session.status, session.step, session.lora_rank) == (names.SessionStatus.RUNNING, 0, 32)
-    resources = answers.read_lifecycle(json.dumps(EXCHANGES[3]["response_body"]).encode())
+    resources = answers.parse_lifecycle(json.dumps(EXCHANGES[3]["response_body"]).encode())
     assert resources.queue_position == 2
-    (model,) = answers.read_supported_models(json.dumps(EXCHANGES[0]["response_body"]).encode())
+    (model,) = answers.parse_supported_models(json.dumps(EXCHANGES[0]["response_body"]).encode())
     assert model.lora == answers.Limits(512, 32_768, 64)
     assert model.full is None
 
@@ -227,4 +227,4 @@ def test_what_is_no_whole_number_is_an_answer_error(bad):
 
 
 def test_nan_in_an_answer_is_read():
-    assert np.isnan(answers.read_json(b'{"loss": NaN}')["loss"])
+    assert np.isnan(answers.parse_json(b'{"loss": NaN}')["loss"])

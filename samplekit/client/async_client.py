@@ -10,7 +10,7 @@ from samplekit.client import lifecycle
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.drivers import AsyncDriver
 from samplekit.client.endpoint import Endpoint, http_options
-from samplekit.client.flows import Service
+from samplekit.client.flows import Terms
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
 from samplekit.wire.names import SESSION_RETRIES
@@ -70,7 +70,7 @@ class AsyncClient:
         return client
 
     def _run_on(self, runtime: Runtime, max_retries: int) -> None:
-        self._service = Service(runtime, max_retries)
+        self._terms = Terms(runtime, max_retries)
         self._driver = AsyncDriver(self._http, self._endpoint, runtime)
 
     @property
@@ -80,14 +80,14 @@ class AsyncClient:
 
     async def supported_models(self) -> list[SupportedModel]:
         """List the models the service trains, with their limits."""
-        return await self._driver.run(lifecycle.get_models(self._service))
+        return await self._driver.run(lifecycle.get_models(self._terms))
 
     async def estimate_cost(
         self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
     ) -> CostEstimate:
         """Ask what a session's resources would cost, per hour; arguments as in `session`."""
         plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
-        return await self._driver.run(lifecycle.estimate_cost(self._service, plan))
+        return await self._driver.run(lifecycle.estimate_cost(self._terms, plan))
 
     def session(
         self,
@@ -120,13 +120,13 @@ class AsyncClient:
         return Opening(lambda: self._open(plan))
 
     async def _open(self, plan: SessionPlan) -> AsyncSession:
-        opened = await self._driver.run(lifecycle.open_session(self._service, plan))
-        return AsyncSession(opened, self._service, self._driver)
+        opened = await self._driver.run(lifecycle.open_session(self._terms, plan))
+        return AsyncSession(opened, self._terms, self._driver)
 
     async def attach(self, session_id: str) -> AsyncSession:
         """Take up a session that runs already; leaving it does not stop it."""
-        opened = await self._driver.run(lifecycle.attach_session(self._service, session_id))
-        return AsyncSession(opened, self._service, self._driver)
+        opened = await self._driver.run(lifecycle.attach_session(self._terms, session_id))
+        return AsyncSession(opened, self._terms, self._driver)
 
     async def close(self) -> None:
         """Close the connections. Sessions and operations go on at the service."""

@@ -9,7 +9,7 @@ import httpx
 from samplekit.client import lifecycle
 from samplekit.client.drivers import BlockingDriver
 from samplekit.client.endpoint import Endpoint, http_options
-from samplekit.client.flows import Service
+from samplekit.client.flows import Terms
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
@@ -69,7 +69,7 @@ class Client:
         return client
 
     def _run_on(self, runtime: Runtime, max_retries: int) -> None:
-        self._service = Service(runtime, max_retries)
+        self._terms = Terms(runtime, max_retries)
         self._driver = BlockingDriver(self._http, self._endpoint, runtime)
 
     @property
@@ -79,14 +79,14 @@ class Client:
 
     def supported_models(self) -> list[SupportedModel]:
         """List the models the service trains, with their limits."""
-        return self._driver.run(lifecycle.get_models(self._service))
+        return self._driver.run(lifecycle.get_models(self._terms))
 
     def estimate_cost(
         self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
     ) -> CostEstimate:
         """Ask what a session's resources would cost, per hour; arguments as in `session`."""
         plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
-        return self._driver.run(lifecycle.estimate_cost(self._service, plan))
+        return self._driver.run(lifecycle.estimate_cost(self._terms, plan))
 
     def session(
         self,
@@ -114,13 +114,13 @@ class Client:
             ServiceError: it cannot be had; what was created is stopped again.
         """
         plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
-        opened = self._driver.run(lifecycle.open_session(self._service, plan))
-        return Session(opened, self._service, self._driver)
+        opened = self._driver.run(lifecycle.open_session(self._terms, plan))
+        return Session(opened, self._terms, self._driver)
 
     def attach(self, session_id: str) -> Session:
         """Take up a session that runs already; leaving it does not stop it."""
-        opened = self._driver.run(lifecycle.attach_session(self._service, session_id))
-        return Session(opened, self._service, self._driver)
+        opened = self._driver.run(lifecycle.attach_session(self._terms, session_id))
+        return Session(opened, self._terms, self._driver)
 
     def close(self) -> None:
         """Close the connections. Sessions and operations go on at the service."""

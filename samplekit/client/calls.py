@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from samplekit.checks import check
-from samplekit.client.results import TrainResult, read_groups, read_nothing, read_step, read_training, read_version
+from samplekit.client.results import TrainResult, parse_groups, parse_nothing, parse_step, parse_training, parse_version
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import Sample
@@ -19,7 +19,7 @@ from samplekit.wire.names import OperationKind, WeightSyncType
 from samplekit.wire.requests import custom_body, forward_backward_body, sample_body, small_body
 
 if TYPE_CHECKING:
-    from samplekit.client.sampling import Sampling
+    from samplekit.client.generation import GenerationSettings
     from samplekit.rollouts import Group
     from samplekit.sample import ModelInput
     from samplekit.wire.answers import JsonObject, Limits
@@ -101,7 +101,7 @@ def train(
     def read(output: JsonObject, operation_id: str) -> TrainResult:
         del operation_id
         lengths = [sample.length for sample in checked[0].samples]
-        return read_training(output, lengths, checked[0].num_trained, loss)
+        return parse_training(output, lengths, checked[0].num_trained, loss)
 
     return Submission(OperationKind.FORWARD_BACKWARD, build, read)
 
@@ -114,7 +114,7 @@ def custom(
     def build() -> OperationBody:
         return custom_body(checks.read(samples, None, untrained=True).samples, list(gradients))
 
-    return Submission(OperationKind.CUSTOM_FORWARD_BACKWARD, build, lambda output, _: read_nothing(output))
+    return Submission(OperationKind.CUSTOM_FORWARD_BACKWARD, build, lambda output, _: parse_nothing(output))
 
 
 def optim_step(adam: Mapping[str, float | None], muon: Mapping[str, Any] | None) -> Submission[int]:
@@ -128,21 +128,21 @@ def optim_step(adam: Mapping[str, float | None], muon: Mapping[str, Any] | None)
         raise SampleError(f"optim_step got muon and {', '.join(given)}: put Adam's settings in muon['adam']")
     members = {"adam_params": given or None, "muon_params": None if muon is None else dict(muon)}
     body = small_body(members)
-    return Submission(OperationKind.OPTIM_STEP, lambda: body, lambda output, _: read_step(output))
+    return Submission(OperationKind.OPTIM_STEP, lambda: body, lambda output, _: parse_step(output))
 
 
-def generate(prompts: Sequence[ModelInput], sampling: Sampling) -> Submission[list[Group]]:
+def generate(prompts: Sequence[ModelInput], settings: GenerationSettings) -> Submission[list[Group]]:
     """Draw completions."""
 
     def build() -> OperationBody:
         return sample_body(
             prompts,
-            num_samples=sampling.num_samples,
-            sampling_params=sampling.to_wire(),
-            prompt_logprobs=sampling.prompt_logprobs,
+            num_samples=settings.num_samples,
+            sampling_params=settings.to_wire(),
+            prompt_logprobs=settings.prompt_logprobs,
         )
 
-    return Submission(OperationKind.SAMPLE, build, lambda output, made: read_groups(output, prompts, made))
+    return Submission(OperationKind.SAMPLE, build, lambda output, made: parse_groups(output, prompts, made))
 
 
 def weights_sync(kind: str) -> Submission[int]:
@@ -155,7 +155,7 @@ def weights_sync(kind: str) -> Submission[int]:
     if kind not in known:
         raise SampleError(f"kind is {kind!r}, expected one of {', '.join(known)}")
     body = small_body({"weight_sync_type": known[kind].value})
-    return Submission(OperationKind.WEIGHTS_SYNC, lambda: body, lambda output, _: read_version(output))
+    return Submission(OperationKind.WEIGHTS_SYNC, lambda: body, lambda output, _: parse_version(output))
 
 
 def picked_up(kind: str, prompts: Sequence[ModelInput] | None) -> Submission[Any]:
@@ -165,11 +165,11 @@ def picked_up(kind: str, prompts: Sequence[ModelInput] | None) -> Submission[Any
         SampleError: the kind is unknown, or is ``"sample"`` and the prompts are not given.
     """
     readers: dict[str, Callable[[JsonObject, str], Any]] = {
-        OperationKind.FORWARD_BACKWARD: lambda output, _: read_training(output, None, None, None),
-        OperationKind.CUSTOM_FORWARD_BACKWARD: lambda output, _: read_nothing(output),
-        OperationKind.OPTIM_STEP: lambda output, _: read_step(output),
-        OperationKind.WEIGHTS_SYNC: lambda output, _: read_version(output),
-        OperationKind.SAMPLE: lambda output, made: read_groups(output, prompts or (), made),
+        OperationKind.FORWARD_BACKWARD: lambda output, _: parse_training(output, None, None, None),
+        OperationKind.CUSTOM_FORWARD_BACKWARD: lambda output, _: parse_nothing(output),
+        OperationKind.OPTIM_STEP: lambda output, _: parse_step(output),
+        OperationKind.WEIGHTS_SYNC: lambda output, _: parse_version(output),
+        OperationKind.SAMPLE: lambda output, made: parse_groups(output, prompts or (), made),
     }
     if kind not in readers:
         raise SampleError(f"kind is {kind!r}, expected one of {', '.join(readers)}")

@@ -24,12 +24,12 @@ LARGE_ANSWER_BYTES = 262_144  # parsed off the event loop
 _SHORTEST_TIMEOUT = 1.0  # seconds: what a poll gets however close the deadline is
 
 
-def call(request: Request, read: Callable[[bytes], T], runtime: Runtime, *, retries: int) -> Flow[T]:
+def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, retries: int) -> Flow[T]:
     """Send a request until it is answered, as the retry rules of the protocol allow.
 
     Args:
         request: carries its idempotency key already, so every try carries the same.
-        read: reads the body of a successful answer; an AnswerError from it counts as a lost answer.
+        parse: reads the body of a successful answer; an AnswerError from it counts as a lost answer.
         runtime: clock and chance.
         retries: how often to try again after the first time.
 
@@ -40,9 +40,9 @@ def call(request: Request, read: Callable[[bytes], T], runtime: Runtime, *, retr
     attempt = 0
     while True:
         outcome = yield request
-        value, outcome = yield from read_outcome(outcome, read)
+        value, outcome = yield from parse_outcome(outcome, parse)
         if outcome is None:
-            return value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - read beside it
+            return value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - parsed beside it
         delay = retry_delay(request, outcome, attempt, runtime)
         if delay is None or attempt >= retries:
             raise call_error(request, outcome, tries=attempt + 1)
@@ -50,13 +50,13 @@ def call(request: Request, read: Callable[[bytes], T], runtime: Runtime, *, retr
         yield Pause(delay)
 
 
-def read_outcome(outcome: Outcome, read: Callable[[bytes], T]) -> Flow[tuple[T | None, Outcome | None]]:
+def parse_outcome(outcome: Outcome, parse: Callable[[bytes], T]) -> Flow[tuple[T | None, Outcome | None]]:
     """Give (value, None) for a successful answer that can be read, else (None, what went wrong)."""
     if not isinstance(outcome, Reply) or not 200 <= outcome.status < 300:
         return None, outcome
     body = outcome.body
     try:
-        return (yield Work(lambda: read(body), large=len(body) > LARGE_ANSWER_BYTES)), None
+        return (yield Work(lambda: parse(body), large=len(body) > LARGE_ANSWER_BYTES)), None
     except AnswerError as error:
         return None, Failure(str(error), sent=True)
 
@@ -113,7 +113,7 @@ def _seconds_until(date: str, now: float) -> float | None:
 
 def poll(
     request: Request,
-    read: Callable[[bytes], T],
+    parse: Callable[[bytes], T],
     finished: Callable[[T], bool],
     runtime: Runtime,
     *,
@@ -125,7 +125,7 @@ def poll(
 
     Args:
         request: a GET.
-        read: reads an answer.
+        parse: reads an answer.
         finished: tells whether it is final.
         runtime: clock and chance.
         since: when the thing asked about was created; for 10 s after it a 404 only means "not yet visible".
@@ -138,11 +138,11 @@ def poll(
     """
     began, faults = runtime.clock(), 0
     while True:
-        value, outcome = yield from read_outcome((yield _timed(request, runtime, deadline)), read)
+        value, outcome = yield from parse_outcome((yield _timed(request, runtime, deadline)), parse)
         pause = poll_interval(runtime.clock() - began)
         if outcome is None:
             faults = 0
-            if finished(value):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - read beside it
+            if finished(value):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - parsed beside it
                 return value
         elif not _is_normal(outcome, runtime.clock() - since):
             delay = retry_delay(request, outcome, faults, runtime)

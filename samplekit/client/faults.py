@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from samplekit.client.steps import Failure, Outcome, Reply, Request
 from samplekit.errors import ConnectionFailedError, OperationFailedError, ServiceError, StatusError
 from samplekit.wire import names
-from samplekit.wire.answers import AnswerError, OperationAnswer, as_object, read_json
+from samplekit.wire.answers import AnswerError, OperationAnswer, as_object, parse_json
 from samplekit.wire.names import OperationErrorCode
 
 _QUOTED = 500  # characters of the service's own words that a message repeats
@@ -83,7 +83,7 @@ def _status_error(request: Request, reply: Reply, times: str) -> StatusError:
 def error_body(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     """Read the body of an error: whatever JSON it is, else its text."""
     try:
-        return read_json(body)
+        return parse_json(body)
     except AnswerError:
         return body.decode("utf-8", "replace")
 

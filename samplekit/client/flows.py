@@ -14,8 +14,8 @@ from samplekit.wire.answers import (
     JsonObject,
     OperationAnswer,
     as_id,
-    read_object,
-    read_operation,
+    parse_object,
+    parse_operation,
 )
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Service:
+class Terms:
     """What every flow needs: clock and chance, and how often to try again."""
 
     runtime: Runtime
     retries: int = names.SESSION_RETRIES
 
-    def call(self, request: Request, read: Callable[[bytes], T], *, retries: int | None = None) -> Flow[T]:
+    def call(self, request: Request, parse: Callable[[bytes], T], *, retries: int | None = None) -> Flow[T]:
         """Send a request until it is answered, as the retry rules allow."""
-        return call(request, read, self.runtime, retries=self.retries if retries is None else retries)
+        return call(request, parse, self.runtime, retries=self.retries if retries is None else retries)
 
 
 def request_for(
@@ -65,12 +65,12 @@ def request_for(
 
 
 def submit(
-    service: Service, session_id: str, kind: str, build: Callable[[], OperationBody] | None, key: str
+    terms: Terms, session_id: str, kind: str, build: Callable[[], OperationBody] | None, key: str
 ) -> Flow[OperationAnswer]:
     """Submit an operation: build its body once, upload it if it is large, and send it under one key.
 
     Args:
-        service: clock, chance, retries.
+        terms: clock, chance, retries.
         session_id: the session.
         kind: the operation's kind.
         build: checks and serialises; None for a kind without a body.
@@ -81,19 +81,19 @@ def submit(
         body: OperationBody = yield Work(build)
         pieces = body.inline()
         if body.needs_upload:
-            pieces = body.stand_in((yield from upload(service, session_id, body.payload())))
+            pieces = body.stand_in((yield from upload(terms, session_id, body.payload())))
     what = f"submit {kind} to session {session_id}"
     request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
-    return (yield from service.call(request, read_operation))
+    return (yield from terms.call(request, parse_operation))
 
 
 def wait(
-    service: Service, session_id: str, kind: str, operation_id: str, *, since: float, deadline: float | None
+    terms: Terms, session_id: str, kind: str, operation_id: str, *, since: float, deadline: float | None
 ) -> Flow[OperationAnswer | None]:
     """Poll an operation until it is finished; None when the deadline comes first.
 
     Args:
-        service: clock, chance, retries.
+        terms: clock, chance, retries.
         session_id: the session.
         kind: the operation's kind.
         operation_id: its id.
@@ -104,12 +104,12 @@ def wait(
     return (
         yield from poll(
             request,
-            read_operation,
+            parse_operation,
             lambda answer: answer.finished,
-            service.runtime,
+            terms.runtime,
             since=since,
             deadline=deadline,
-            retries=service.retries,
+            retries=terms.retries,
         )
     )
 
@@ -120,35 +120,35 @@ def operation_request(session_id: str, kind: str, operation_id: str) -> Request:
     return request_for(names.GET_OPERATION, what, session_id=session_id, kind=kind, operation_id=operation_id)
 
 
-def upload(service: Service, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:
+def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:
     """Put a payload where the service will fetch it; give its id."""
     ask = request_for(names.UPLOAD_URL, "ask where to upload a payload", session_id=session_id)
-    payload_id, url = yield from service.call(ask, _read_upload, retries=names.PAYLOAD_RETRIES)
+    payload_id, url = yield from terms.call(ask, _parse_upload, retries=names.PAYLOAD_RETRIES)
     put = Request(f"upload payload {payload_id}", "PUT", url, payload, repeatable=True, authorized=False)
-    yield from service.call(put, lambda _: None, retries=names.PAYLOAD_RETRIES)
+    yield from terms.call(put, lambda _: None, retries=names.PAYLOAD_RETRIES)
     return payload_id
 
 
-def download(service: Service, session_id: str, payload_id: str) -> Flow[JsonObject]:
+def download(terms: Terms, session_id: str, payload_id: str) -> Flow[JsonObject]:
     """Fetch the members of a result that were too large to be inline."""
     what = f"ask where to download payload {payload_id}"
     ask = request_for(names.DOWNLOAD_URL, what, session_id=session_id, payload_id=payload_id)
-    url = yield from service.call(
-        ask, lambda body: as_id(read_object(body), "download_url"), retries=names.PAYLOAD_RETRIES
+    url = yield from terms.call(
+        ask, lambda body: as_id(parse_object(body), "download_url"), retries=names.PAYLOAD_RETRIES
     )
     get = Request(f"download payload {payload_id}", "GET", url, repeatable=True, authorized=False)
-    return (yield from service.call(get, read_object, retries=names.PAYLOAD_RETRIES))
+    return (yield from terms.call(get, parse_object, retries=names.PAYLOAD_RETRIES))
 
 
-def _read_upload(body: bytes) -> tuple[str, str]:
-    answer = read_object(body)
+def _parse_upload(body: bytes) -> tuple[str, str]:
+    answer = parse_object(body)
     return as_id(answer, "payload_id"), as_id(answer, "upload_url")
 
 
-def with_payload(service: Service, session_id: str, output: JsonObject) -> Flow[JsonObject]:
+def with_payload(terms: Terms, session_id: str, output: JsonObject) -> Flow[JsonObject]:
     """Complete an output: members in its payload win over those inline."""
     payload_id = output.get("payload_id")
     if not payload_id:
         return output
-    fetched = yield from download(service, session_id, str(payload_id))
+    fetched = yield from download(terms, session_id, str(payload_id))
     return {**{name: value for name, value in output.items() if name != "payload_id"}, **fetched}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from samplekit.client.exchange import poll
-from samplekit.client.flows import Service, request_for
+from samplekit.client.flows import Terms, request_for
 from samplekit.client.plans import OpenSession, SessionPlan
 from samplekit.errors import ServiceError, StatusError
 from samplekit.wire import names
@@ -15,9 +15,9 @@ from samplekit.wire.answers import (
     Lifecycle,
     Limits,
     SupportedModel,
-    read_cost,
-    read_lifecycle,
-    read_supported_models,
+    parse_cost,
+    parse_lifecycle,
+    parse_supported_models,
 )
 from samplekit.wire.names import ResourcesStatus, SessionStatus
 
@@ -29,29 +29,29 @@ OPEN_SECONDS = 3600.0  # resources, then again a session
 STOP_SECONDS = 300.0
 
 
-def get_models(service: Service) -> Flow[list[SupportedModel]]:
+def get_models(terms: Terms) -> Flow[list[SupportedModel]]:
     """Ask which models the service trains."""
-    return service.call(request_for(names.SUPPORTED_MODELS, "list the supported models"), read_supported_models)
+    return terms.call(request_for(names.SUPPORTED_MODELS, "list the supported models"), parse_supported_models)
 
 
-def estimate_cost(service: Service, plan: SessionPlan) -> Flow[CostEstimate]:
+def estimate_cost(terms: Terms, plan: SessionPlan) -> Flow[CostEstimate]:
     """Ask what the resources of a plan would cost."""
-    plan, _ = yield from settle(service, plan)
+    plan, _ = yield from settle(terms, plan)
     request = request_for(names.ESTIMATE_COST, "estimate the cost of model resources", body=plan.resources_body())
-    return (yield from service.call(request, read_cost))
+    return (yield from terms.call(request, parse_cost))
 
 
-def open_session(service: Service, plan: SessionPlan) -> Flow[OpenSession]:
+def open_session(terms: Terms, plan: SessionPlan) -> Flow[OpenSession]:
     """Create resources, wait until they are ready, create a session, wait until it runs.
 
     What was created is stopped again when anything goes wrong, Ctrl-C and cancellation included.
     """
-    plan, models = yield from settle(service, plan)
+    plan, models = yield from settle(terms, plan)
     what = f"create model resources for {plan.base_model}"
-    made = yield from _create(service, names.CREATE_RESOURCES, what, plan.resources_body(), names.LIST_RESOURCES)
+    made = yield from _create(terms, names.CREATE_RESOURCES, what, plan.resources_body(), names.LIST_RESOURCES)
     try:
         yield from wait_until(
-            service,
+            terms,
             f"model resources {made.id}",
             resources_request(made.id),
             ResourcesStatus.READY,
@@ -59,9 +59,9 @@ def open_session(service: Service, plan: SessionPlan) -> Flow[OpenSession]:
         )
         what = f"create a training session on {made.id}"
         body = plan.session_body(made.id)
-        session = yield from _create(service, names.CREATE_SESSION, what, body, names.LIST_SESSIONS)
+        session = yield from _create(terms, names.CREATE_SESSION, what, body, names.LIST_SESSIONS)
         yield from wait_until(
-            service,
+            terms,
             f"training session {session.id}",
             session_request(session.id),
             SessionStatus.RUNNING,
@@ -70,38 +70,38 @@ def open_session(service: Service, plan: SessionPlan) -> Flow[OpenSession]:
     except GeneratorExit:
         raise
     except BaseException as error:
-        yield from _stop_after(service, made.id, error)
+        yield from _stop_after(terms, made.id, error)
         raise
     limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
     return OpenSession(session.id, plan.base_model or "", made.id, owned=True, limits=limits)
 
 
-def _stop_after(service: Service, resources_id: str, error: BaseException) -> Flow[None]:
+def _stop_after(terms: Terms, resources_id: str, error: BaseException) -> Flow[None]:
     try:
-        yield from stop_resources(service, resources_id)
+        yield from stop_resources(terms, resources_id)
     except ServiceError as second:
         error.add_note(f"model resources {resources_id} could not be stopped and may still cost: {second}")
 
 
-def attach_session(service: Service, session_id: str) -> Flow[OpenSession]:
+def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
     """Find a session that runs already; leaving it will not stop it."""
-    found = yield from service.call(session_request(session_id), read_lifecycle)
-    models = yield from _models_or_none(service)
+    found = yield from terms.call(session_request(session_id), parse_lifecycle)
+    models = yield from _models_or_none(terms)
     limits = limits_of(models, found.base_model, lora=found.lora_rank is not None)
     return OpenSession(found.id, found.base_model, found.resources_id, owned=False, limits=limits)
 
 
-def settle(service: Service, plan: SessionPlan) -> Flow[tuple[SessionPlan, list[SupportedModel]]]:
+def settle(terms: Terms, plan: SessionPlan) -> Flow[tuple[SessionPlan, list[SupportedModel]]]:
     """Find the base model that a plan leaves open.
 
     Raises:
         ServiceError: there is not exactly one model to take, or the LoRA rank is over the model's limit.
     """
-    models = yield from _models_or_none(service)
+    models = yield from _models_or_none(terms)
     if plan.base_model is None and plan.resume_from is not None:
         what = f"get checkpoint {plan.resume_from}"
         request = request_for(names.GET_CHECKPOINT, what, checkpoint_id=plan.resume_from)
-        checkpoint = yield from service.call(request, read_lifecycle)
+        checkpoint = yield from terms.call(request, parse_lifecycle)
         plan = replace(plan, base_model=checkpoint.base_model or None)
     if plan.base_model is None:
         if len(models) != 1:
@@ -114,10 +114,10 @@ def settle(service: Service, plan: SessionPlan) -> Flow[tuple[SessionPlan, list[
     return plan, models
 
 
-def _models_or_none(service: Service) -> Flow[list[SupportedModel]]:
+def _models_or_none(terms: Terms) -> Flow[list[SupportedModel]]:
     """Ask for the models; a service without the list leaves the limits unknown."""
     try:
-        return (yield from get_models(service))
+        return (yield from get_models(terms))
     except StatusError as error:
         if error.status == 404:
             return []
@@ -130,31 +130,31 @@ def limits_of(models: list[SupportedModel], base_model: str, *, lora: bool) -> L
     return None if found is None else found.lora if lora else found.full
 
 
-def _create(service: Service, route: Route, what: str, body: tuple[bytes, ...], listing: Route) -> Flow[Lifecycle]:
+def _create(terms: Terms, route: Route, what: str, body: tuple[bytes, ...], listing: Route) -> Flow[Lifecycle]:
     """Create resources or a session: never sent twice unless the service refused before it began."""
     lookup = (
         f"look for it with {listing.method} {listing.path()}?created_by=me before repeating, and stop what you find"
     )
-    return service.call(request_for(route, what, body=body, lookup=lookup), read_lifecycle)
+    return terms.call(request_for(route, what, body=body, lookup=lookup), parse_lifecycle)
 
 
 def wait_until(
-    service: Service, what: str, request: Request, wanted: str, dead: frozenset[str], timeout: float = OPEN_SECONDS
+    terms: Terms, what: str, request: Request, wanted: str, dead: frozenset[str], timeout: float = OPEN_SECONDS
 ) -> Flow[Lifecycle]:
     """Poll resources or a session until they have the status wanted.
 
     Raises:
         ServiceError: they reached a status from which they never will, or the time is over.
     """
-    now = service.runtime.clock()
+    now = terms.runtime.clock()
     answer = yield from poll(
         request,
-        read_lifecycle,
+        parse_lifecycle,
         lambda found: found.status == wanted or found.status in dead,
-        service.runtime,
+        terms.runtime,
         since=now,
         deadline=now + timeout,
-        retries=service.retries,
+        retries=terms.retries,
     )
     if answer is None:
         raise ServiceError(f"{what} did not become {short_status(wanted)} within {timeout:g} s: try again later")
@@ -181,27 +181,27 @@ def session_request(session_id: str) -> Request:
     return request_for(names.GET_SESSION, f"get training session {session_id}", session_id=session_id)
 
 
-def stop_session(service: Service, session_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
+def stop_session(terms: Terms, session_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
     """Stop a session and wait until it is inactive."""
     request = request_for(names.STOP_SESSION, f"stop training session {session_id}", session_id=session_id)
-    yield from _stop(service, request, session_request(session_id), frozenset({*names.INACTIVE_SESSIONS}), timeout)
+    yield from _stop(terms, request, session_request(session_id), frozenset({*names.INACTIVE_SESSIONS}), timeout)
 
 
-def stop_resources(service: Service, resources_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
+def stop_resources(terms: Terms, resources_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
     """Stop resources with every session on them, and wait until they cost nothing more."""
     what = f"stop model resources {resources_id}"
     request = request_for(names.STOP_RESOURCES, what, query={"force": "true"}, resources_id=resources_id)
     look = resources_request(resources_id)
-    yield from _stop(service, request, look, frozenset({*names.INACTIVE_RESOURCES}), timeout)
+    yield from _stop(terms, request, look, frozenset({*names.INACTIVE_RESOURCES}), timeout)
 
 
-def _stop(service: Service, request: Request, look: Request, inactive: frozenset[str], timeout: float) -> Flow[None]:
+def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str], timeout: float) -> Flow[None]:
     """Ask to stop, whatever became of the request look whether it stopped, and ask once more if not."""
     for last in (False, True):
         try:
-            answer = yield from service.call(request, read_lifecycle)
+            answer = yield from terms.call(request, parse_lifecycle)
         except ServiceError as error:
-            state = yield from _look(service, look)
+            state = yield from _look(terms, look)
             if state is None or state.status in inactive:
                 return
             if last or (isinstance(error, StatusError) and error.status < 500):
@@ -211,16 +211,16 @@ def _stop(service: Service, request: Request, look: Request, inactive: frozenset
             break
     if answer.status in inactive:
         return
-    now = service.runtime.clock()
+    now = terms.runtime.clock()
     try:
         found = yield from poll(
             look,
-            read_lifecycle,
+            parse_lifecycle,
             lambda state: state.status in inactive,
-            service.runtime,
+            terms.runtime,
             since=now - names.NOT_FOUND_GRACE,
             deadline=now + timeout,
-            retries=service.retries,
+            retries=terms.retries,
         )
     except StatusError as error:
         if error.status == 404:  # gone altogether
@@ -230,10 +230,10 @@ def _stop(service: Service, request: Request, look: Request, inactive: frozenset
         raise ServiceError(f"could not {request.call} within {timeout:g} s: look at it again, for it may still cost")
 
 
-def _look(service: Service, look: Request) -> Flow[Lifecycle | None]:
+def _look(terms: Terms, look: Request) -> Flow[Lifecycle | None]:
     """Get what is to be stopped; None where the service does not know it any more."""
     try:
-        return (yield from service.call(look, read_lifecycle))
+        return (yield from terms.call(look, parse_lifecycle))
     except StatusError as error:
         if error.status == 404:
             return None

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from samplekit.client.exchange import poll_interval
 from samplekit.client.faults import operation_failed
-from samplekit.client.flows import Service, operation_request, wait, with_payload
+from samplekit.client.flows import Terms, operation_request, wait, with_payload
 from samplekit.client.steps import Flow, Pause, Work
 from samplekit.errors import OperationError, OperationTimeoutError, StatusError
-from samplekit.wire.answers import AnswerError, JsonObject, OperationAnswer, read_operation
+from samplekit.wire.answers import AnswerError, JsonObject, OperationAnswer, parse_operation
 from samplekit.wire.names import NOT_FOUND_GRACE
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ class Handle(Generic[T]):
 
     def __init__(
         self,
-        service: Service,
+        terms: Terms,
         session_id: str,
         kind: str,
         key: str | None,
         answer: OperationAnswer,
         read: Callable[[JsonObject, str], T],
     ) -> None:
-        self.service, self.session_id, self.kind, self.key = service, session_id, kind, key
+        self.terms, self.session_id, self.kind, self.key = terms, session_id, kind, key
         self.answer, self._read = answer, read
-        self._since = service.runtime.clock()
+        self._since = terms.runtime.clock()
         self._value: tuple[T] | None = None
         self.collected = False
 
@@ -47,7 +47,7 @@ class Handle(Generic[T]):
         """
         if self._value is not None:
             return self._value[0]
-        deadline = None if timeout is None else self.service.runtime.clock() + timeout
+        deadline = None if timeout is None else self.terms.runtime.clock() + timeout
         answer = yield from self._finish(deadline)
         if answer is None:
             raise OperationTimeoutError(
@@ -58,7 +58,7 @@ class Handle(Generic[T]):
         self.collected = True
         if answer.failed:
             raise operation_failed(answer, self.kind)
-        output = yield from with_payload(self.service, self.session_id, answer.output)
+        output = yield from with_payload(self.terms, self.session_id, answer.output)
         try:
             value: T = yield Work(lambda: self._read(output, answer.id))
         except AnswerError as error:
@@ -74,7 +74,7 @@ class Handle(Generic[T]):
     def _finish(self, deadline: float | None) -> Flow[OperationAnswer | None]:
         if self.answer.finished:
             return self.answer
-        where = (self.service, self.session_id, self.kind, self.answer.id)
+        where = (self.terms, self.session_id, self.kind, self.answer.id)
         answer = yield from wait(*where, since=self._since, deadline=deadline)
         if answer is not None:
             self.answer = answer
@@ -86,9 +86,9 @@ class Handle(Generic[T]):
             return True
         request = operation_request(self.session_id, self.kind, self.answer.id)
         try:
-            self.answer = yield from self.service.call(request, read_operation)
+            self.answer = yield from self.terms.call(request, parse_operation)
         except StatusError as error:
-            if error.status != 404 or self.service.runtime.clock() - self._since >= NOT_FOUND_GRACE:
+            if error.status != 404 or self.terms.runtime.clock() - self._since >= NOT_FOUND_GRACE:
                 raise
         return self.answer.finished
 
@@ -187,7 +187,7 @@ class AsyncOperation(_Named[T]):
 
 def _next_finished(handles: Sequence[Handle[Any]]) -> Flow[int]:
     """Look at operations in turn until one is finished; give its index."""
-    clock = handles[0].service.runtime.clock
+    clock = handles[0].terms.runtime.clock
     began = clock()
     while True:
         for index, handle in enumerate(handles):

@@ -17,8 +17,8 @@ from samplekit.wire.answers import (
     as_int,
     as_list,
     as_object,
-    read_logprobs,
-    read_metrics,
+    parse_logprobs,
+    parse_metrics,
 )
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class TrainResult:
         return self.loss / self.num_trained
 
 
-def read_training(
+def parse_training(
     output: JsonObject, lengths: Sequence[int] | None, num_trained: int | None, loss: Loss | None
 ) -> TrainResult:
-    """Read the output of forward-backward.
+    """Parse the output of forward-backward.
 
     Args:
         output: the service's output, payload merged.
@@ -72,30 +72,30 @@ def read_training(
         num_trained: trained positions of the batch, where known.
         loss: the loss that was sent, where known.
     """
-    logprobs = read_logprobs(output)
+    logprobs = parse_logprobs(output)
     if logprobs is not None and lengths is not None and [len(item) for item in logprobs] != list(lengths):
         raise AnswerError(f"the answer's logprobs have other lengths than the {len(lengths)} samples sent")
     name = type(loss).__name__ if loss is not None else None
-    return TrainResult(as_float(output.get("loss"), "loss"), read_metrics(output), logprobs, num_trained, name)
+    return TrainResult(as_float(output.get("loss"), "loss"), parse_metrics(output), logprobs, num_trained, name)
 
 
-def read_nothing(output: JsonObject) -> None:
-    """Read an output that holds nothing."""
+def parse_nothing(output: JsonObject) -> None:
+    """Parse an output that holds nothing."""
     del output
 
 
-def read_step(output: JsonObject) -> int:
-    """Read how many optimizer steps the session has done."""
+def parse_step(output: JsonObject) -> int:
+    """Parse how many optimizer steps the session has done."""
     return as_int(output.get("step"), "step")
 
 
-def read_version(output: JsonObject) -> int:
-    """Read which version of the weights the generators have."""
+def parse_version(output: JsonObject) -> int:
+    """Parse which version of the weights the generators have."""
     return as_int(output.get("weights_version"), "weights_version")
 
 
-def read_groups(output: JsonObject, prompts: Sequence[ModelInput], operation_id: str) -> list[Group]:
-    """Read generated completions, one group a prompt, in the order of the prompts.
+def parse_groups(output: JsonObject, prompts: Sequence[ModelInput], operation_id: str) -> list[Group]:
+    """Parse generated completions, one group a prompt, in the order of the prompts.
 
     Raises:
         SampleError: a completion cannot be one; the message names it.

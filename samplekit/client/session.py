@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from samplekit.client import calls
+from samplekit.client.generation import GenerationSettings, model_inputs
 from samplekit.client.operations import Operation
 from samplekit.client.registry import warn_of_failures
-from samplekit.client.sampling import Sampling, model_inputs
 from samplekit.client.state import Samples, SessionState
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from samplekit.client.calls import Submission
     from samplekit.client.drivers import BlockingDriver
-    from samplekit.client.flows import Service
+    from samplekit.client.flows import Terms
     from samplekit.client.plans import OpenSession
     from samplekit.client.results import TrainResult
     from samplekit.losses import Loss
@@ -33,8 +33,8 @@ class Session(SessionState):
     computed. Samples are checked before they are sent; `allow` names findings to accept.
     """
 
-    def __init__(self, opened: OpenSession, service: Service, driver: BlockingDriver) -> None:
-        super().__init__(opened, service)
+    def __init__(self, opened: OpenSession, terms: Terms, driver: BlockingDriver) -> None:
+        super().__init__(opened, terms)
         self._driver = driver
 
     def forward(self, samples: Samples, loss: Loss) -> Operation[TrainResult]:
@@ -142,10 +142,9 @@ class Session(SessionState):
         Raises:
             SampleError: a setting is out of range, or a prompt is empty or no token ids; nothing is sent.
         """
-        settings = (num_samples, max_tokens, temperature, top_p, top_k, stop, seed, prompt_logprobs)
-        sampling = Sampling(*settings)
-        sampling.warn_if_bent(stacklevel=2)
-        return self._submit(calls.generate(model_inputs(prompts), sampling))
+        settings = GenerationSettings(num_samples, max_tokens, temperature, top_p, top_k, stop, seed, prompt_logprobs)
+        settings.warn_if_bent(stacklevel=2)
+        return self._submit(calls.generate(model_inputs(prompts), settings))
 
     def weights_sync(self, kind: str = "synchronous") -> Operation[int]:
         """Give the trained weights to the generators; the result is their version.

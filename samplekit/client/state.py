@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from samplekit.client import calls, flows
 from samplekit.client.batches import Batch, make_batches
 from samplekit.client.calls import Checks, Submission
+from samplekit.client.generation import model_inputs
 from samplekit.client.lifecycle import stop_resources, stop_session
 from samplekit.client.operations import Handle
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import Uncollected
-from samplekit.client.sampling import model_inputs
 from samplekit.errors import ServiceError
 from samplekit.sample import Sample
 from samplekit.wire.answers import OperationAnswer
 
 if TYPE_CHECKING:
-    from samplekit.client.flows import Service
+    from samplekit.client.flows import Terms
     from samplekit.client.steps import Flow
     from samplekit.wire.answers import Limits
 
@@ -33,8 +33,8 @@ class SessionState:
         allow: codes of findings that samples may have and still be sent, see `samplekit.check`.
     """
 
-    def __init__(self, opened: OpenSession, service: Service) -> None:
-        self._opened, self._service = opened, service
+    def __init__(self, opened: OpenSession, terms: Terms) -> None:
+        self._opened, self._terms = opened, terms
         self._uncollected = Uncollected()
         self._left = False
         self.allow: Collection[str] = ()
@@ -91,24 +91,24 @@ class SessionState:
 
     def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
         self._require_open()
-        key = self._service.runtime.new_key()
-        answer = yield from flows.submit(self._service, self.id, submission.kind, submission.build, key)
-        handle = Handle(self._service, self.id, submission.kind, key, answer, submission.read)
+        key = self._terms.runtime.new_key()
+        answer = yield from flows.submit(self._terms, self.id, submission.kind, submission.build, key)
+        handle = Handle(self._terms, self.id, submission.kind, key, answer, submission.read)
         self._uncollected.add(handle)
         return handle
 
     def _pick_up(self, operation_id: str, kind: str, prompts: Sequence[Any] | None) -> Handle[Any]:
         inputs = None if prompts is None else model_inputs(prompts)
         submission = calls.picked_up(kind, inputs)
-        return Handle(self._service, self.id, kind, None, OperationAnswer(operation_id, ""), submission.read)
+        return Handle(self._terms, self.id, kind, None, OperationAnswer(operation_id, ""), submission.read)
 
     def _stop_flow(self) -> Flow[None]:
         """Stop the session, and the resources if we made them, even where the session cannot be stopped."""
         try:
-            yield from stop_session(self._service, self.id)
+            yield from stop_session(self._terms, self.id)
         finally:
             if self._opened.owned:
-                yield from stop_resources(self._service, self._opened.resources_id)
+                yield from stop_resources(self._terms, self._opened.resources_id)
 
     def _leave_flow(self, *, look: bool) -> Flow[list[str]]:
         """Find uncollected failures, then stop what was created."""

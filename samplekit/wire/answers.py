@@ -125,7 +125,7 @@ class Lifecycle:
     detail: str = ""
 
 
-def read_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     """Parse an answer; NaN, which some servers print, is read as such.
 
     Raises:
@@ -140,17 +140,17 @@ def read_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
             raise AnswerError(f"the answer is no JSON ({len(body)} bytes)") from error
 
 
-def read_object(body: bytes) -> JsonObject:
+def parse_object(body: bytes) -> JsonObject:
     """Parse an answer that must be a JSON object."""
-    value = read_json(body)
+    value = parse_json(body)
     if not isinstance(value, dict):
         raise AnswerError(f"the answer is a JSON {type(value).__name__}, expected an object")
     return cast("JsonObject", value)
 
 
-def read_operation(body: bytes) -> OperationAnswer:
-    """Read what submitting or polling an operation answers."""
-    answer = read_object(body)
+def parse_operation(body: bytes) -> OperationAnswer:
+    """Parse what submitting or polling an operation answers."""
+    answer = parse_object(body)
     error = as_object(answer.get("error"))
     code = error.get("code")
     return OperationAnswer(
@@ -162,9 +162,9 @@ def read_operation(body: bytes) -> OperationAnswer:
     )
 
 
-def read_lifecycle(body: bytes) -> Lifecycle:
-    """Read what creating, getting or stopping resources or a session answers."""
-    answer = read_object(body)
+def parse_lifecycle(body: bytes) -> Lifecycle:
+    """Parse what creating, getting or stopping resources or a session answers."""
+    answer = parse_object(body)
     error = as_object(answer.get("error"))
     lora = as_object(answer.get("lora_config"))
     return Lifecycle(
@@ -179,9 +179,9 @@ def read_lifecycle(body: bytes) -> Lifecycle:
     )
 
 
-def read_supported_models(body: bytes) -> list[SupportedModel]:
-    """Read which models the service trains, each with the limits of its default hardware."""
-    return [_supported_model(as_object(item)) for item in as_list(read_object(body).get("data"), "data")]
+def parse_supported_models(body: bytes) -> list[SupportedModel]:
+    """Parse which models the service trains, each with the limits of its default hardware."""
+    return [_supported_model(as_object(item)) for item in as_list(parse_object(body).get("data"), "data")]
 
 
 def _supported_model(item: JsonObject) -> SupportedModel:
@@ -208,14 +208,14 @@ def _limits(config: JsonObject) -> Limits | None:
     )
 
 
-def read_cost(body: bytes) -> CostEstimate:
-    """Read what a cost estimate answers."""
-    answer = read_object(body)
+def parse_cost(body: bytes) -> CostEstimate:
+    """Parse what a cost estimate answers."""
+    answer = parse_object(body)
     return CostEstimate(str(answer.get("currency") or ""), as_float(answer.get("price_per_hour"), "price_per_hour"))
 
 
-def read_logprobs(output: JsonObject) -> list[FloatArray] | None:
-    """Read the per-token logprobs of forward-backward, one float32 (T_i,) a sample; None where it has none."""
+def parse_logprobs(output: JsonObject) -> list[FloatArray] | None:
+    """Parse the per-token logprobs of forward-backward, one float32 (T_i,) a sample; None where it has none."""
     found = output.get("loss_fn_outputs")
     if found is None:
         return None
@@ -226,8 +226,8 @@ def read_logprobs(output: JsonObject) -> list[FloatArray] | None:
     return arrays
 
 
-def read_metrics(output: JsonObject) -> dict[str, float]:
-    """Read the metrics of forward-backward; what is no number is left out."""
+def parse_metrics(output: JsonObject) -> dict[str, float]:
+    """Parse the metrics of forward-backward; what is no number is left out."""
     found = as_object(output.get("metrics"))
     return {str(name): float(value) for name, value in found.items() if isinstance(value, int | float)}
 

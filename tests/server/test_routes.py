@@ -3,7 +3,7 @@ import pytest
 
 from samplekit.server import LocalService
 from samplekit.wire import names as wire
-from samplekit.wire.answers import read_cost, read_lifecycle, read_supported_models
+from samplekit.wire.answers import parse_cost, parse_lifecycle, parse_supported_models
 
 TINY = {"base_model": "samplekit/tiny"}
 
@@ -27,7 +27,7 @@ def refused(answer, status, *mentioned):
 
 
 def test_the_one_model_and_its_limits_are_listed(http):
-    (model,) = read_supported_models(http.get(wire.SUPPORTED_MODELS.path()).content)
+    (model,) = parse_supported_models(http.get(wire.SUPPORTED_MODELS.path()).content)
     assert model.base_model == "samplekit/tiny"
     assert model.context_length == 4096
     assert model.full.max_seq_length == model.lora.max_seq_length == 4096
@@ -37,7 +37,7 @@ def test_the_one_model_and_its_limits_are_listed(http):
 
 def test_it_costs_nothing(http):
     body = {**TINY, "compute_config": {"num_generator_replicas": 1}, "lora_enabled": True}
-    assert read_cost(http.post(wire.ESTIMATE_COST.path(), json=body).content).price_per_hour == 0
+    assert parse_cost(http.post(wire.ESTIMATE_COST.path(), json=body).content).price_per_hour == 0
     refused(http.post(wire.ESTIMATE_COST.path(), json={"base_model": "other"}), 400, "other", "samplekit/tiny")
 
 
@@ -79,7 +79,7 @@ def test_a_session_is_running_at_once_and_shown_completely(http):
     body = {"model_resources_id": resources["id"], "display_name": "first", "lora_config": lora,
             "metadata": {"wandb": {"entity": "me"}}}  # fmt: skip
     answer = http.post(wire.CREATE_SESSION.path(), json=body)
-    read = read_lifecycle(answer.content)
+    read = parse_lifecycle(answer.content)
     assert (read.status, read.lora_rank, read.step) == (wire.SessionStatus.RUNNING, 8, 0)
     shown = answer.json()
     assert shown["lora_config"] == lora

@@ -1,0 +1,88 @@
+"""What may be asked of a generator."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from service_double import OPERATIONS, operation
+
+import samplekit as sk
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_samples": 0}, "num_samples is 0"),
+        ({"num_samples": -1}, "num_samples"),
+        ({"num_samples": 1.5}, "num_samples"),
+        ({"num_samples": True}, "num_samples"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": math.nan}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 1.0}, "top_k"),
+        ({"seed": "7"}, "seed"),
+        ({"stop": [151645]}, r"stop\[0\] is 151645.*stop_strings"),
+        ({"stop": ["ok", 3]}, r"stop\[1\]"),
+        ({"stop": [""]}, r"stop\[0\]"),
+    ],
+)
+def test_settings_out_of_range_are_refused_before_any_request(side, options, words):
+    session = side.session()
+    with pytest.raises(sk.SampleError, match=words):
+        session.generate([[1, 2]], **options)
+    assert side.double.seen == []
+
+
+@pytest.mark.parametrize(
+    ("prompts", "words"),
+    [
+        ([], "prompts is empty"),
+        ([[]], r"prompts\[0\]"),
+        ([[1], []], r"prompts\[1\]"),
+        ([1, 2], "wrap it"),
+        ("text", "prompts is a str"),
+        (["text"], r"prompts\[0\] is text"),
+        ([[1, -2]], r"prompts\[0\].*-2"),
+        ([[1, 1.5]], r"prompts\[0\]"),
+        ([["7"]], r"prompts\[0\]"),
+        ([[True]], r"prompts\[0\]"),
+    ],
+)
+def test_prompts_that_are_none_are_refused_before_any_request(side, prompts, words):
+    session = side.session()
+    with pytest.raises(sk.SampleError, match=words):
+        session.generate(prompts)
+    assert side.double.seen == []
+
+
+def test_prompts_may_be_lists_arrays_ranges_or_model_inputs(side):
+    side.double.answer(f"POST {OPERATIONS}/sample", operation("PENDING"))
+    side.session().generate([[1, 2], np.array([1, 2]), range(1, 3), sk.ModelInput.from_tokens([1, 2])], stop="<end>")
+    body = side.double.seen[0].body
+    assert body["model_inputs"] == [{"chunks": [{"encoded_text": {"tokens": [1, 2]}}]}] * 4
+    assert body["sampling_params"] == {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "stop": ["<end>"]}
+
+
+# logprobs-05: top-p, top-k and temperature renormalise; a ratio of 0.9 would multiply every token in silence.
+@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_k": 40}, {"temperature": 0.7}, {"temperature": 1.3}])
+def test_sampling_that_bends_the_ratio_warns(side, options):
+    side.double.answer(f"POST {OPERATIONS}/sample", operation("PENDING"))
+    session = side.session()
+    with pytest.warns(UserWarning, match=next(iter(options))):
+        session.generate([[1]], **options)
+
+
+@pytest.mark.parametrize("temperature", [1, 0])
+def test_plain_and_greedy_sampling_do_not_warn(side, temperature):
+    side.double.answer(f"POST {OPERATIONS}/sample", operation("PENDING"))
+    session = side.session()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.generate([[1]], temperature=temperature, top_p=1, top_k=-1, seed=3, num_samples=4)
