@@ -22,11 +22,10 @@ from rich.panel import Panel
 from rich.text import Text
 
 import samplekit as sk
-from samplekit.cli.run_folder import RunFolder
 from samplekit.cli.screen import progress, results
 from samplekit.cli.show import sample_view
-from samplekit.client import Client, Session
-from samplekit.files import make_lock
+from samplekit.client import Client, Session, held_out_loss
+from samplekit.files import RunFolder, make_lock
 
 DATA = Path(__file__).parent / "data"
 LOSS = sk.CrossEntropy()
@@ -65,10 +64,10 @@ def main(
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(Client(base_url=base_url or stack.enter_context(local_service(model))))
         session = stack.enter_context(client.session(base_model=model, lora_rank=lora_rank))
-        losses = {0: session.forward(held_out, LOSS).result().mean_loss}
+        losses = {0: held_out_loss(session, held_out)}
         batches = list(session.batches(train, batch_size=batch_size, epochs=epochs, seed=seed))
         fit(session, batches, run, learning_rate)
-        losses[len(batches)] = session.forward(held_out, LOSS).result().mean_loss
+        losses[len(batches)] = held_out_loss(session, held_out)
         curve = run.plot_loss(losses)
         before, after = losses.values()
         results.print(

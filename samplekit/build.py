@@ -20,9 +20,8 @@ from samplekit.sample.arrays import (
     is_finite,
     refuse_non_finite,
 )
-from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence
+from samplekit.sample.kinds import LOGPROB_LIMIT, describe_kind, is_mapping, is_sequence
 
-_LOGPROB_LIMIT = 0.001  # a log probability is 0 at most; a sampler's rounding may print a hair above it
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _KEYWORDS = ("advantages", "logprobs", "reference_logprobs")
 
@@ -87,9 +86,10 @@ def build_sample(
     for name, values in (extra or {}).items():
         arrays[name] = _aligned(_extra(name, values), len(ids), f"extra[{name!r}]")
     kept = _kept(len(ids), max_length, truncation)
-    shifted = {name: _cut(values, kept)[1:] for name, values in arrays.items()}
-    _refuse_untrained(shifted["weights"], mask, max_length)
-    return trusted_sample(_cut(ids, kept), shifted, _key(routed_experts_key), _info(info))
+    sequence = _cut(ids, kept)
+    shifted = {"target_tokens": sequence[1:], **{name: _cut(values, kept)[1:] for name, values in arrays.items()}}
+    _refuse_untrained(cast("FloatArray", shifted["weights"]), mask, max_length)
+    return trusted_sample(sequence[:-1], shifted, _key(routed_experts_key), _info(info))
 
 
 def _kept(length: int, max_length: int | None, truncation: str) -> slice:
@@ -140,7 +140,7 @@ def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
     if not is_finite(given):
         repaired = freeze(np.where(trained | np.isfinite(given), given, np.float32(0)))
         refuse_non_finite(repaired, values if is_sequence(values) else repaired, name)
-    positive = trained & (repaired > _LOGPROB_LIMIT)
+    positive = trained & (repaired > LOGPROB_LIMIT)
     if positive.any():
         index = int(np.flatnonzero(positive)[0])
         raise SampleError(

@@ -13,7 +13,7 @@ from samplekit.checks.rules import rule_faults
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import Sample
-from samplekit.sample.kinds import describe_kind, is_mapping
+from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_whole_number
 
 
 def check(
@@ -43,6 +43,7 @@ def check(
     """
     accepted = _accepted(allow)
     _refuse_single(samples)
+    _refuse_settings(loss, vocab_size, max_length, expected_share)
     found: list[Finding] = []
     lengths: list[int] = []
     num_trained = 0
@@ -65,6 +66,20 @@ def check(
 def _refuse_single(samples: object) -> None:
     if isinstance(samples, Sample) or is_mapping(samples) or not isinstance(samples, Iterable):
         raise SampleError(f"samples is {describe_kind(samples)}, expected several of them: pass a list")
+
+
+def _refuse_settings(loss: object, vocab_size: object, max_length: object, expected_share: object) -> None:
+    if loss is not None and not isinstance(loss, Loss):
+        raise SampleError(f"loss is {describe_kind(loss)}, expected a loss such as samplekit.CrossEntropy() or None")
+    for name, value in (("vocab_size", vocab_size), ("max_length", max_length)):
+        if value is not None and not (is_whole_number(value) and value > 0):
+            raise SampleError(f"{name} is {value!r}, expected a whole number of 1 or more, or None")
+    if expected_share is not None and not (
+        isinstance(expected_share, tuple | list)
+        and len(expected_share) == 2  # pyright: ignore[reportUnknownArgumentType]
+        and all(map(is_number, expected_share))  # pyright: ignore[reportUnknownArgumentType]
+    ):
+        raise SampleError(f"expected_share is {expected_share!r}, expected (low, high), such as (0.1, 0.9)")
 
 
 def _accepted(allow: Collection[str]) -> frozenset[str]:

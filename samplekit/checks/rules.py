@@ -10,8 +10,8 @@ from samplekit.checks.read import Arrays, BoolArray, Fault
 from samplekit.losses import DRO, GRPO, CrossEntropy, Loss
 from samplekit.sample import KNOWN_DTYPES
 from samplekit.sample.arrays import AnyArray
+from samplekit.sample.kinds import LOGPROB_LIMIT
 
-_LOGPROB_LIMIT = 0.001
 _KNOWN = frozenset(KNOWN_DTYPES)
 
 
@@ -101,8 +101,8 @@ def _logprobs(arrays: Arrays, name: str) -> Iterator[Fault]:
     values = arrays.inputs.get(name)
     if values is None or len(values) != len(arrays.trained):
         return
-    if values.max() > _LOGPROB_LIMIT:
-        positive = (values > _LOGPROB_LIMIT) & arrays.trained
+    if values.max() > LOGPROB_LIMIT:
+        positive = (values > LOGPROB_LIMIT) & arrays.trained
         if positive.any():
             text = f"holds {_first(values, positive)} where it trains, expected at most 0: pass natural logs"
             yield Fault("positive_logprob", _slot(name), text)

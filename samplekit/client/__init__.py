@@ -4,6 +4,7 @@ from samplekit.client.async_client import AsyncClient
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.batches import Batch
 from samplekit.client.blocking_client import Client
+from samplekit.client.evaluation import held_out_loss
 from samplekit.client.operations import AsyncOperation, Operation, as_completed
 from samplekit.client.results import TrainResult
 from samplekit.client.runtime import Runtime
@@ -24,4 +25,5 @@ __all__ = [
     "SupportedModel",
     "TrainResult",
     "as_completed",
+    "held_out_loss",
 ]

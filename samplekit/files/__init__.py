@@ -3,11 +3,13 @@
 from samplekit.files.chats import TOKEN_ROW_KEYS, Row, read_chats, read_rows
 from samplekit.files.lines import write_whole
 from samplekit.files.lock import check_lock, lock_path, make_lock, read_lock
+from samplekit.files.run_folder import RunFolder
 from samplekit.files.samples import read_sample_rows, read_samples, write_samples
 
 __all__ = [
     "TOKEN_ROW_KEYS",
     "Row",
+    "RunFolder",
     "check_lock",
     "lock_path",
     "make_lock",

@@ -74,6 +74,8 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
         raise FileFormatError(f"{name} does not exist: check the path", path=name) from error
     except IsADirectoryError as error:
         raise FileFormatError(f"{name} is a folder, expected a file of JSON lines", path=name) from error
+    except PermissionError as error:
+        raise FileFormatError(f"{name} may not be read: check its permissions", path=name) from error
     except _damage(name) as error:
         raise FileFormatError(
             f"{name}:{number + 1} cannot be read ({error}): the file is damaged or cut short",
@@ -115,6 +117,8 @@ def write_whole(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
         MissingExtraError: a .zst name and no zstd package.
     """
     target = Path(path).resolve()
+    if target.is_dir():
+        raise FileFormatError(f"{target} is a folder, expected the name of a file to write", path=str(target))
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         raw = beside.open("xb")

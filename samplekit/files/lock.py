@@ -86,11 +86,11 @@ def check_lock(path: str | os.PathLike[str], template: Template | None = None) -
     if lock is None:
         return None
     name = os.fspath(path)
-    contents: Mapping[str, Any] = lock.get("samples", {})
+    contents: Any = lock.get("samples")
     digest = hashlib.sha256()
     for _, line in read_lines(name):
         digest.update(line)
-    if contents.get("sha256") != digest.hexdigest():
+    if not isinstance(contents, dict) or cast("dict[str, Any]", contents).get("sha256") != digest.hexdigest():
         raise FileFormatError(
             f"{name} is not the file that {lock_path(name).name} was written for: it was changed since, or its writing "
             "was cut short; build it again or remove the lock",

@@ -60,7 +60,7 @@ def write_samples(
         path: the file; a name in .gz or .zst is compressed.
         samples: what to write, streamed.
         lock: what they were built with (`make_lock`); stands beside the file with its digest, so that `check_lock` sees
-            when one was changed without the other.
+            when one was changed without the other. None removes the lock of an older file of this name.
 
     Raises:
         SampleError: an item is no Sample, or its info cannot be written as JSON; nothing is written then.
@@ -73,7 +73,9 @@ def write_samples(
             digest.update(line)
             stream.write(line)
             count += 1
-    if lock is not None:
+    if lock is None:
+        lock_path(path).unlink(missing_ok=True)  # one that was left is of the file that is no more
+    else:
         contents = {"file": Path(path).name, "num_samples": count, "sha256": digest.hexdigest()}
         with write_whole(lock_path(path)) as stream:
             stream.write(

@@ -72,7 +72,7 @@ class Sample(Frozen):
 
     @field_validator("info", mode="before")
     @classmethod
-    def _copy_info(cls, info: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
+    def _fill_info(cls, info: Any) -> Any:  # noqa: ANN401 - pydantic hands in anything
         return {} if info is None else info
 
     @model_validator(mode="after")
@@ -92,10 +92,8 @@ class Sample(Frozen):
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         shown: dict[str, Any] = handler(self)
-        for name in ("routed_experts_key", "info"):
-            if not shown.get(name):
-                shown.pop(name, None)
-        return shown
+        absent = {"routed_experts_key": self.routed_experts_key is None, "info": not self.info}
+        return {name: value for name, value in shown.items() if not absent.get(name, False)}
 
     @property
     def tokens(self) -> IntArray:
@@ -150,9 +148,10 @@ class Sample(Frozen):
             )
             for name, tensor in self.loss_fn_inputs.items()
         ]
-        key = b"" if not self.routed_experts_key else b',"routed_experts_key":' + orjson.dumps(self.routed_experts_key)
+        key = self.routed_experts_key
+        tail = b"" if key is None else b',"routed_experts_key":%s' % orjson.dumps(key)
         texts = b",".join(b'{"encoded_text":{"tokens":%s}}' % chunk for chunk in chunks)
-        return b'{"model_input":{"chunks":[%s]},"loss_fn_inputs":{%s}%s}' % (texts, b",".join(inputs), key)
+        return b'{"model_input":{"chunks":[%s]},"loss_fn_inputs":{%s}%s}' % (texts, b",".join(inputs), tail)
 
     @classmethod
     def from_wire(cls, mapping: Mapping[str, Any]) -> Sample:
@@ -202,19 +201,19 @@ class Sample(Frozen):
 
 
 def trusted_sample(
-    sequence: IntArray, inputs: Mapping[str, AnyArray], routed_experts_key: str | None, info: dict[str, Any]
+    tokens: IntArray, inputs: Mapping[str, AnyArray], routed_experts_key: str | None, info: dict[str, Any]
 ) -> Sample:
-    """Hold arrays that are known to be right, unchecked; tokens and targets become views of one buffer.
+    """Hold arrays that are known to be right, unchecked.
 
     Args:
-        sequence: the full sequence, int64 (T + 1,), read-only.
-        inputs: every other array, int64 or float32 (T,), read-only.
+        tokens: what is read, int64 (T,), read-only.
+        inputs: every other array, int64 or float32 (T,), read-only; where ``target_tokens`` and tokens are views of one
+            buffer, they stay so.
         routed_experts_key: as in Sample.
         info: as in Sample.
     """
-    length = len(sequence) - 1
-    chunk = hold(Chunk, encoded_text=hold(EncodedText, tokens=sequence[:length]))
-    tensors = {"target_tokens": hold(TensorData, data=sequence[1:], dtype="int64")}
+    chunk = hold(Chunk, encoded_text=hold(EncodedText, tokens=tokens))
+    tensors: dict[str, TensorData] = {}
     for name, values in inputs.items():
         dtype: Dtype = "int64" if values.dtype == INT64 else "float32"
         tensor = hold(TensorData, data=values, dtype=dtype)
@@ -273,5 +272,5 @@ def _share_tokens(model_input: ModelInput, inputs: dict[str, TensorData]) -> tup
     sequence = freeze(np.append(tokens, targets.data[-1]))
     if shared_buffer(tokens, targets.data) is not None or not np.array_equal(sequence[1:], targets.data):
         return model_input, inputs
-    shared = trusted_sample(sequence, {}, None, {})
+    shared = trusted_sample(sequence[:-1], {"target_tokens": sequence[1:]}, None, {})
     return shared.model_input, {**inputs, "target_tokens": shared.loss_fn_inputs["target_tokens"]}

@@ -1,6 +1,7 @@
 """All faults of a batch at once, wherever they are, and what the public SDK sends without complaint."""
 
 import random
+import re
 
 import pytest
 from faulty_samples import FAULTS, right_sample, with_input
@@ -118,3 +119,21 @@ def test_check_is_never_kinder_than_the_constructor(changes):
         assert not report.ok
     else:
         assert sk.check([held]) == report
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"loss": "grpo"}, "loss is a str"),
+        ({"vocab_size": "a"}, "vocab_size is 'a'"),
+        ({"vocab_size": True}, "vocab_size is True"),
+        ({"max_length": 0}, "max_length is 0"),
+        ({"max_length": 1.5}, "max_length is 1.5"),
+        ({"expected_share": 0.3}, "expected_share is 0.3"),
+        ({"expected_share": (0.1,)}, "expected_share is (0.1,)"),
+        ({"expected_share": ("a", "b")}, "expected_share is ('a', 'b')"),
+    ],
+)
+def test_a_setting_of_the_wrong_kind_is_refused_by_name(options, what):
+    with pytest.raises(sk.SampleError, match=re.escape(what)):
+        sk.check([sk.build_sample([1, 2], [0, 1])], **options)

@@ -21,6 +21,8 @@ def test_conversations_become_samples_with_a_lock(run, write, tmp_path):
     template = sk.ChatTemplate.load("samplekit/tiny")
     lock = check_lock(out, template)
     assert (lock["samples"]["num_samples"], lock["template"]["tokenizer"]) == (len(CHATS), "samplekit/tiny")
+    assert set(lock["versions"]) >= {"python", "samplekit", "transformers", "tokenizers"}
+    assert lock["fingerprint"] == template.fingerprint
     for number, sample in enumerate(samples):
         trained = sample.tokens[sample.loss_mask == 1].tolist()
         assert template.decode(trained) == f"answer {number}<|im_end|>"
@@ -140,3 +142,10 @@ def test_longer_rows_of_tokens_are_refused_or_cut_as_asked(run, write, tmp_path)
     assert [sample.tokens.tolist() for sample in sk.read_samples(out)] == [[11, 12, 13, 14, 15]]
     assert run("build", rows, "-o", out, "--max-length", 5, "--truncation", "right")[0] == 0
     assert [sample.tokens.tolist() for sample in sk.read_samples(out)] == [[10, 11, 12, 13, 14]]
+
+
+def test_rows_of_tokens_drop_the_lock_of_the_chats_they_replace(run, write, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    assert run("build", write("chats.jsonl", *CHATS), "-m", "samplekit/tiny", "-o", out)[0] == 0
+    assert run("build", write("six.jsonl.in", SIX), "-o", out)[0] == 0
+    assert run("validate", out)[0] == 0

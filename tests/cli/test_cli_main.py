@@ -1,6 +1,7 @@
 """What every command shares: help with an example, the version, exit codes, Ctrl-C."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def test_a_model_that_is_not_there_is_an_error_in_one_line(run, write, tmp_path)
 def spawn(*arguments, **options):
     return subprocess.Popen(
         [sys.executable, "-c", "from samplekit.cli import main; main()", *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **options,
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1", "TERM": "xterm"},
+        **{"stderr": subprocess.PIPE, **options},
     )  # fmt: skip
 
 
@@ -76,6 +78,22 @@ def test_ctrl_c_during_a_build_leaves_the_older_file_and_no_part_of_a_new_one(wr
     assert "interrupted" in shown
     assert sorted(item.name for item in tmp_path.iterdir()) == ["chats.jsonl", "samples.jsonl"]
     assert out.read_bytes() == b"older\n"
+
+
+def test_a_terminal_sees_progress_and_a_pipe_sees_none(write, tmp_path):
+    arguments = ["build", write("chats.jsonl", *CHATS), "-m", "samplekit/tiny", "-o", tmp_path / "samples.jsonl"]
+    with spawn(*arguments) as process:
+        _, shown = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (0, "")
+    watched, terminal = pty.openpty()
+    with spawn(*arguments, stderr=terminal) as process:
+        process.communicate(timeout=60)
+    os.close(terminal)
+    shown = os.read(watched, 1_000_000).decode()
+    os.close(watched)
+    assert process.returncode == 0
+    assert "loading samplekit/tiny" in shown
+    assert "building samples" in shown
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def check_run(folder, shown):
     before, after = (float(part.split()[0]) for part in shown.split("held-out loss per token: ")[1].split(" before, "))
     assert after < 0.9 * before
     assert shown.count("generated") == 3
-    assert "trained (green)" in shown
+    assert shown.count("trained (green)") == 2
 
 
 def test_the_recipe_leaves_a_run_folder_and_a_model_that_learned(tmp_path):
@@ -58,7 +59,8 @@ def test_the_same_recipe_trains_an_adapter_on_a_served_model(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_whole_job_lowers_the_held_out_loss_by_a_third(tmp_path):
+def test_the_whole_job_lowers_the_held_out_loss_by_a_third_in_four_minutes(tmp_path):
+    start = time.monotonic()
     done = subprocess.run(
         [sys.executable, RECIPE, "--run-dir", tmp_path], capture_output=True, text=True, timeout=900, check=False
     )
@@ -67,3 +69,4 @@ def test_the_whole_job_lowers_the_held_out_loss_by_a_third(tmp_path):
         float(part.split()[0]) for part in done.stdout.split("held-out loss per token: ")[1].split(" before, ")
     )
     assert after < before * 2 / 3
+    assert time.monotonic() - start < 240

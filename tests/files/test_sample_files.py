@@ -99,7 +99,9 @@ def test_a_lock_holds_the_file_it_stands_beside(tmp_path, ending):
     assert check_lock(path, Template("f"))["samples"]["num_samples"] == 2
     with pytest.raises(sk.FileFormatError, match="built with the tokenizer and template f, and this one is g"):
         check_lock(path, Template("g"))
+    lock = lock_path(path).read_bytes()
     sk.write_samples(path, some_samples()[:1])
+    lock_path(path).write_bytes(lock)
     with pytest.raises(sk.FileFormatError, match="changed since"):
         check_lock(path)
 
@@ -114,3 +116,24 @@ def test_no_lock_is_no_fault_and_a_broken_one_is(tmp_path):
     lock_path(path).write_bytes(orjson.dumps([1]))
     with pytest.raises(sk.FileFormatError, match="no JSON object"):
         read_lock(path)
+
+
+def test_writing_without_a_lock_removes_the_older_one(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    sk.write_samples(path, some_samples(), lock={"fingerprint": "f"})
+    sk.write_samples(path, some_samples()[:1])
+    assert not lock_path(path).exists()
+    assert check_lock(path) is None
+
+
+def test_a_folder_is_no_file_to_write(tmp_path):
+    with pytest.raises(sk.FileFormatError, match="is a folder"):
+        sk.write_samples(tmp_path, some_samples())
+
+
+def test_a_lock_with_other_contents_is_a_fault(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    sk.write_samples(path, some_samples())
+    lock_path(path).write_bytes(orjson.dumps({"samples": []}))
+    with pytest.raises(sk.FileFormatError, match="changed since"):
+        check_lock(path)

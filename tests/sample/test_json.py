@@ -230,3 +230,9 @@ def test_the_json_schema_describes_the_wire():
     assert parts["TensorData"]["properties"]["data"]["type"] == "array"
     assert parts["ModelInput"]["properties"]["chunks"]["minItems"] == 1
     assert Sample.model_json_schema(mode="serialization")["type"] == "object"
+
+
+def test_an_empty_experts_key_is_kept_like_any_other():
+    sample = build_sample([1, 2], [0, 1], routed_experts_key="")
+    assert sample.to_wire()["routed_experts_key"] == ""
+    assert Sample.from_wire(orjson.loads(sample.to_json())) == sample

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from samplekit.errors import MissingExtraError
-from samplekit.files import write_samples, write_whole
+from samplekit.files.lines import write_whole
+from samplekit.files.samples import write_samples
 from samplekit.sample import Sample
 
 
