@@ -7,31 +7,13 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from peft import LoraConfig, get_peft_model
 
-from samplekit.wire.names import LORA_DEFAULTS
-
-
-@dataclass(frozen=True)
-class LoraSettings:
-    """How a LoRA session is adapted; the defaults are the service's.
-
-    Attributes:
-        rank: of every adapter.
-        alpha: adapters are scaled by alpha / rank.
-        dropout: on an adapter's input while training, in [0, 1).
-        seed: draws the first weights.
-        train_unembed: whether the output head gets an adapter too.
-    """
-
-    rank: int = int(LORA_DEFAULTS["rank"])
-    alpha: int = int(LORA_DEFAULTS["alpha"])
-    dropout: float = float(LORA_DEFAULTS["dropout"])
-    seed: int = 0
-    train_unembed: bool = bool(LORA_DEFAULTS["train_unembed"])
+if TYPE_CHECKING:
+    from samplekit.server.settings import LoraSettings
 
 
 def copy_whole(base: torch.nn.Module) -> torch.nn.Module:
@@ -50,8 +32,6 @@ def copy_with_adapter(base: torch.nn.Module, settings: LoraSettings) -> torch.nn
 
     Only the adapter is trainable; its second factor starts at 0, so the first answers are the base model's.
     """
-    from peft import LoraConfig, get_peft_model
-
     model = copy_frozen_shared(base)
     config = LoraConfig(
         r=settings.rank,

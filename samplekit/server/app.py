@@ -7,7 +7,6 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,21 +16,21 @@ from starlette.routing import Route as AppRoute
 
 from samplekit.server.access import Gate
 from samplekit.server.bodies import (
-    MAX_RANK,
     ExtendBody,
     ResourcesBody,
     SessionBody,
     SessionUpdate,
-    read_body,
+    parse_body,
 )
 from samplekit.server.model_loading import TINY, LoadedModel, load_model
 from samplekit.server.operation_routes import get_operation, submit_operation
 from samplekit.server.pages import page
 from samplekit.server.payload_routes import PAYLOAD_PATH, download_url, get_payload, put_payload, upload_url
 from samplekit.server.records import GPU_TYPE
-from samplekit.server.refusals import JSON_TYPE, Refusal, error_response, not_found
-from samplekit.server.requests import read_json
+from samplekit.server.refusals import Refusal, error_response, not_found
+from samplekit.server.requests import json_response, receive_json, service_of
 from samplekit.server.service import Service
+from samplekit.server.settings import MAX_RANK
 from samplekit.server.work import MAX_BATCH_SIZE
 from samplekit.wire import names as wire
 
@@ -103,50 +102,52 @@ async def healthz(request: Request) -> Response:
     """Say that the service is up, and what it holds."""
     service = service_of(request)
     active = sum(session.is_active for session in service.sessions.values())
-    return _json({"status": "ok", "base_model": service.model.name, "active_sessions": active})
+    return json_response({"status": "ok", "base_model": service.model.name, "active_sessions": active})
 
 
 async def supported_models(request: Request) -> Response:
     """List the one model and its limits."""
     model = service_of(request).model
     limits = {"max_batch_size": MAX_BATCH_SIZE, "max_seq_length": model.context_length}
-    defaults = {"logprobs": 1, "max_tokens": wire.SAMPLING_DEFAULTS["max_tokens"], "n": 1, "temperature": 1.0}
+    shared = {name: wire.SAMPLING_DEFAULTS[name] for name in ("max_tokens", "temperature")}
+    defaults = {"logprobs": 1, "n": 1, **shared}
     config = {
         "gpu_type": GPU_TYPE,
         "trainer_config": {"lora": {**limits, "max_rank": MAX_RANK}, "full": limits},
         "generator_config": {"context_length": model.context_length, "sampling_defaults": defaults},
     }
-    return _json({"data": [{"base_model": model.name, "default_gpu_type": GPU_TYPE, "compute_configs": [config]}]})
+    shown = {"base_model": model.name, "default_gpu_type": GPU_TYPE, "compute_configs": [config]}
+    return json_response({"data": [shown]})
 
 
 async def estimate_cost(request: Request) -> Response:
     """Say that the local service costs nothing."""
-    service_of(request).refuse_other_model(read_body(ResourcesBody, await read_json(request)))
-    return _json({"currency": "USD", "price_per_hour": 0.0})
+    service_of(request).refuse_other_model(parse_body(ResourcesBody, await receive_json(request)))
+    return json_response({"currency": "USD", "price_per_hour": 0.0})
 
 
 async def create_resources(request: Request) -> Response:
     """Give out resources."""
-    body = read_body(ResourcesBody, await read_json(request))
-    return _json(service_of(request).create_resources(body).to_wire())
+    body = parse_body(ResourcesBody, await receive_json(request))
+    return json_response(service_of(request).create_resources(body).to_wire())
 
 
 async def list_resources(request: Request) -> Response:
     """List resources, oldest first."""
-    return _json(page(request, list(service_of(request).resources.values())))
+    return json_response(page(request, list(service_of(request).resources.values())))
 
 
 async def get_resources(request: Request) -> Response:
     """Show resources."""
-    return _json(service_of(request).find_resources(request.path_params["resources_id"]).to_wire())
+    return json_response(service_of(request).find_resources(request.path_params["resources_id"]).to_wire())
 
 
 async def extend_expiry(request: Request) -> Response:
     """Keep resources for longer."""
     service = service_of(request)
     resources = service.find_resources(request.path_params["resources_id"])
-    service.extend(resources, read_body(ExtendBody, await read_json(request)).seconds)
-    return _json(resources.to_wire())
+    service.extend(resources, parse_body(ExtendBody, await receive_json(request)).seconds)
+    return json_response(resources.to_wire())
 
 
 async def stop_resources(request: Request) -> Response:
@@ -154,33 +155,33 @@ async def stop_resources(request: Request) -> Response:
     service = service_of(request)
     resources = service.find_resources(request.path_params["resources_id"])
     service.stop_resources(resources, force=request.query_params.get("force", "").lower() in {"true", "1"})
-    return _json(resources.to_wire())
+    return json_response(resources.to_wire())
 
 
 async def create_session(request: Request) -> Response:
     """Open a session."""
-    body = read_body(SessionBody, await read_json(request))
-    return _json((await service_of(request).create_session(body)).to_wire())
+    body = parse_body(SessionBody, await receive_json(request))
+    return json_response((await service_of(request).create_session(body)).to_wire())
 
 
 async def list_sessions(request: Request) -> Response:
     """List sessions, oldest first."""
     wanted = request.query_params.get("model_resources_id")
     sessions = service_of(request).sessions.values()
-    return _json(page(request, [item for item in sessions if wanted in {None, item.resources.id}]))
+    return json_response(page(request, [item for item in sessions if wanted in {None, item.resources.id}]))
 
 
 async def get_session(request: Request) -> Response:
     """Show a session."""
-    return _json(service_of(request).find_session(request.path_params["session_id"]).to_wire())
+    return json_response(service_of(request).find_session(request.path_params["session_id"]).to_wire())
 
 
 async def update_session(request: Request) -> Response:
     """Rename a session."""
     service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
-    service.update_session(session, read_body(SessionUpdate, await read_json(request)))
-    return _json(session.to_wire())
+    service.update_session(session, parse_body(SessionUpdate, await receive_json(request)))
+    return json_response(session.to_wire())
 
 
 async def stop_session(request: Request) -> Response:
@@ -188,27 +189,17 @@ async def stop_session(request: Request) -> Response:
     service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
     service.stop_session(session)
-    return _json(session.to_wire())
+    return json_response(session.to_wire())
 
 
 async def list_checkpoints(request: Request) -> Response:
     """List checkpoints: there are none yet."""
-    return _json(page(request, list[Any]()))
+    return json_response(page(request, list[Any]()))
 
 
 async def get_checkpoint(request: Request) -> Response:
     """Find no checkpoint."""
     raise not_found("checkpoint", request.path_params["checkpoint_id"])
-
-
-def service_of(request: Request) -> Service:
-    """Give the state behind a request."""
-    service: Service = request.app.state.service
-    return service
-
-
-def _json(value: Any) -> Response:  # noqa: ANN401 - any JSON
-    return Response(orjson.dumps(value), media_type=JSON_TYPE)
 
 
 async def _refused(request: Request, refusal: Refusal) -> Response:

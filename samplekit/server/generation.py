@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
+from samplekit.server.drawing import draw, drawing_logprobs, uniform_draws
 from samplekit.server.policy import NonFiniteError
-from samplekit.server.sampling_policy import SamplingSettings, draw, policy_logprobs, uniform_draws
 from samplekit.training.logprobs import logits_of, pad_right, plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from samplekit.sample.arrays import FloatArray, IntArray
+    from samplekit.server.settings import DrawingSettings
     from samplekit.server.stop_strings import StopWatch
 
 # Completions drawn side by side, and tokens that their caches may hold.
@@ -70,8 +71,8 @@ class PromptScores:
 def generate(
     model: torch.nn.Module,
     prompts: Sequence[IntArray],
-    num_samples: int,
-    settings: SamplingSettings,
+    num_completions: int,
+    settings: DrawingSettings,
     watch: StopWatch,
 ) -> list[list[Drawn]]:
     """Draw completions.
@@ -79,15 +80,15 @@ def generate(
     Args:
         model: a causal language model in evaluation mode.
         prompts: token ids, int64 (T_i,) each, not empty.
-        num_samples: completions of each prompt.
+        num_completions: of each prompt.
         settings: how to draw; prompt and max_tokens together must fit the model's context.
         watch: what ends a completion.
 
     Returns:
-        ``num_samples`` completions a prompt, in the order of the prompts.
+        ``num_completions`` a prompt, in the order of the prompts.
     """
-    drawn = [[Drawn() for _ in range(num_samples)] for _ in prompts]
-    for rows in _plan(prompts, num_samples, settings.max_tokens):
+    drawn = [[Drawn() for _ in range(num_completions)] for _ in prompts]
+    for rows in _plan(prompts, num_completions, settings.max_tokens):
         batch = _Batch(model, prompts, rows, settings)
         for _ in range(settings.max_tokens):
             batch.extend(drawn, watch)
@@ -129,10 +130,10 @@ def _scores_of(tokens: IntArray, logits: torch.Tensor, top: int) -> PromptScores
     return PromptScores(logprobs.astype(np.float32), ids, best.astype(np.float32))
 
 
-def _plan(prompts: Sequence[IntArray], num_samples: int, max_tokens: int) -> Iterator[list[tuple[int, int]]]:
-    """Group completions (prompt, sample) into batches, the longest prompts first."""
+def _plan(prompts: Sequence[IntArray], num_completions: int, max_tokens: int) -> Iterator[list[tuple[int, int]]]:
+    """Group completions (prompt, completion) into batches, the longest prompts first."""
     order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
-    rows = [(prompt, sample) for prompt in order for sample in range(num_samples)]
+    rows = [(prompt, completion) for prompt in order for completion in range(num_completions)]
     while rows:
         longest = len(prompts[rows[0][0]]) + max_tokens
         size = max(1, min(BATCH_ROWS, BATCH_CACHE_TOKENS // longest))
@@ -148,35 +149,33 @@ class _Batch:
         model: torch.nn.Module,
         prompts: Sequence[IntArray],
         rows: Sequence[tuple[int, int]],
-        settings: SamplingSettings,
+        settings: DrawingSettings,
     ) -> None:
         self._model = model
         self._settings = settings
         self.rows = list(rows)
         self.alive = set(range(len(rows)))  # places in rows
         self._device = next(model.parameters()).device
-        draws = np.stack([uniform_draws(settings, sample) for _, sample in rows])
+        draws = np.stack([uniform_draws(settings, completion) for _, completion in rows])
         self._uniforms = torch.from_numpy(draws).to(self._device)  # (R, max_tokens)
         self._read(prompts)
 
     def extend(self, drawn: Sequence[Sequence[Drawn]], watch: StopWatch) -> None:
         """Draw the next token of every living row, and let the model read it where one goes on."""
-        logprobs = policy_logprobs(self._logits, self._settings)
+        logprobs = drawing_logprobs(self._logits, self._settings)
         count = len(drawn[self.rows[min(self.alive)][0]][self.rows[min(self.alive)][1]].tokens)
         tokens = draw(logprobs, self._uniforms[:, count], self._settings)
         chosen = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).tolist()
         ids: list[int] = tokens.tolist()
         if not all(map(math.isfinite, chosen)):
-            raise NonFiniteError(
-                "the model gives no finite logprobs: its weights are broken, by a step too large perhaps"
-            )
+            raise NonFiniteError(BROKEN)
         for place in sorted(self.alive):
-            prompt, sample = self.rows[place]
-            completion = drawn[prompt][sample]
-            completion.tokens.append(ids[place])
-            completion.logprobs.append(min(chosen[place], 0.0))
-            if watch.ended(completion.tokens):
-                completion.stopped = True
+            prompt, completion = self.rows[place]
+            grown = drawn[prompt][completion]
+            grown.tokens.append(ids[place])
+            grown.logprobs.append(min(chosen[place], 0.0))
+            if watch.ended(grown.tokens):
+                grown.stopped = True
                 self.alive.discard(place)
         if self.alive and count + 1 < self._settings.max_tokens:
             self._advance(tokens)

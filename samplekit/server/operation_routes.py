@@ -9,16 +9,17 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from starlette.responses import Response
+import orjson
 
 from samplekit.server.records import Operation
-from samplekit.server.refusals import JSON_TYPE, Refusal, invalid, not_found
-from samplekit.server.requests import MAX_BODY_BYTES, parse_json, read_bytes
+from samplekit.server.refusals import Refusal, invalid, not_found
+from samplekit.server.requests import MAX_BODY_BYTES, json_response, parse_json, receive_bytes, service_of
 from samplekit.server.work import plan_work
 from samplekit.wire.names import IDEMPOTENCY_KEY, OperationKind
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.responses import Response
 
     from samplekit.server.records import Session
     from samplekit.server.service import Service
@@ -32,30 +33,30 @@ POLL_WAIT = 0.4
 
 async def submit_operation(request: Request) -> Response:
     """Accept an operation once its body holds; the same key and body give the operation accepted before."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
     kind = _kind(request)
     key = request.headers.get(IDEMPOTENCY_KEY, "")
     if not key:
         raise invalid("the Idempotency-Key header is missing: make one key for each operation and keep it for retries")
-    raw = await read_bytes(request, MAX_BODY_BYTES)
+    raw = await receive_bytes(request, MAX_BODY_BYTES)
     digest = hashlib.sha256(raw).digest()
     known = service.find_accepted(session, key, kind, digest)
     if known is None:
         service.refuse_inactive(session)
-        payload_id, work = await service.read(lambda: _read(raw, kind, session, service))
-        # While the body was read, a retry may have been accepted or the session stopped.
+        payload_id, work = await service.parse(lambda: _plan(raw, kind, session, service))
+        # While the body was parsed, a retry may have been accepted or the session stopped.
         known = service.find_accepted(session, key, kind, digest)
         if known is None:
             service.refuse_inactive(session)
             known = Operation(f"op-{secrets.token_hex(8)}", kind, key, digest, work, payload_id)
             service.accept(session, known)
-    return Response(known.to_json(), media_type=JSON_TYPE)
+    return json_response(orjson.Fragment(known.to_json()))
 
 
 async def get_operation(request: Request) -> Response:
     """Show an operation."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
     identifier = request.path_params["operation_id"]
     operation = session.operations.get(identifier)
@@ -63,7 +64,7 @@ async def get_operation(request: Request) -> Response:
         raise not_found(f"{request.path_params['kind']} operation of this session", identifier)
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(operation.finished.wait(), POLL_WAIT)
-    return Response(operation.to_json(), media_type=JSON_TYPE)
+    return json_response(orjson.Fragment(operation.to_json()))
 
 
 def _kind(request: Request) -> OperationKind:
@@ -73,8 +74,8 @@ def _kind(request: Request) -> OperationKind:
     return OperationKind(name)
 
 
-def _read(raw: bytes, kind: OperationKind, session: Session, service: Service) -> tuple[str | None, Work]:
-    """Read a body, of an uploaded one the upload, and plan its work; runs off the event loop."""
+def _plan(raw: bytes, kind: OperationKind, session: Session, service: Service) -> tuple[str | None, Work]:
+    """Parse a body, of an uploaded one the upload, and plan its work; runs off the event loop."""
     body = _object(raw)
     payload_id = body.pop("payload_id", None)
     if payload_id is not None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-import orjson
 from starlette.responses import FileResponse, Response
 
 from samplekit.server.refusals import JSON_TYPE, Refusal, not_found
-from samplekit.server.requests import limited
+from samplekit.server.requests import json_response, limited, service_of
 from samplekit.wire.names import PAYLOAD_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -23,20 +22,20 @@ PAYLOAD_PATH = PAYLOAD_PREFIX + "{payload_id}"
 
 async def upload_url(request: Request) -> Response:
     """Give the URL that a large body is to be PUT to."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
     payload_id = service.payloads.create(session.id)
-    return _json({"payload_id": payload_id, "upload_url": _signed_url(request, service, payload_id)})
+    return json_response({"payload_id": payload_id, "upload_url": _signed_url(request, service, payload_id)})
 
 
 async def download_url(request: Request) -> Response:
     """Give the URL that a large result is to be read from."""
-    service: Service = request.app.state.service
+    service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
     payload_id = request.path_params["payload_id"]
     if service.payloads.owned(payload_id, session.id) is None:
         raise not_found("payload of this session", payload_id)
-    return _json({"download_url": _signed_url(request, service, payload_id)})
+    return json_response({"download_url": _signed_url(request, service, payload_id)})
 
 
 async def put_payload(request: Request) -> Response:
@@ -64,7 +63,7 @@ async def get_payload(request: Request) -> Response:
 
 
 def _admitted(request: Request) -> tuple[Service, str]:
-    service: Service = request.app.state.service
+    service = service_of(request)
     payload_id = request.path_params["payload_id"]
     if not service.payloads.is_signed(payload_id, request.query_params.get("signature", "")):
         raise Refusal(403, f"the URL of payload {payload_id!r} is not signed by this service: ask for a new one")
@@ -74,7 +73,3 @@ def _admitted(request: Request) -> tuple[Service, str]:
 def _signed_url(request: Request, service: Service, payload_id: str) -> str:
     query = urlencode({"signature": service.payloads.signature(payload_id)})
     return f"{str(request.base_url).rstrip('/')}{PAYLOAD_PREFIX}{payload_id}?{query}"
-
-
-def _json(value: dict[str, str]) -> Response:
-    return Response(orjson.dumps(value), media_type=JSON_TYPE)

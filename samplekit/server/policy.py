@@ -15,16 +15,15 @@ import torch
 
 from samplekit.server.adapters import copy_frozen_shared, copy_whole, copy_with_adapter, set_adapter_dropout
 from samplekit.training.logprobs import batch_logprobs, plan_rows, targets_of
-from samplekit.wire.names import ADAM_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from samplekit.sample import Sample
     from samplekit.sample.arrays import FloatArray
-    from samplekit.server.adapters import LoraSettings
     from samplekit.server.loss_rules import LossRule
     from samplekit.server.model_loading import LoadedModel
+    from samplekit.server.settings import AdamSettings, LoraSettings
 
 # Positions and logits that one forward pass may hold, padding included.
 BATCH_TOKENS = 8192
@@ -43,27 +42,6 @@ def share_cores() -> None:
 
 class NonFiniteError(ArithmeticError):
     """A loss, gradient or logprob is NaN or infinite; what had been accumulated before is untouched."""
-
-
-@dataclass(frozen=True)
-class AdamSettings:
-    """One Adam step; all but the learning rate have the service's defaults.
-
-    Attributes:
-        learning_rate: step size.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        eps: added to the denominator.
-        weight_decay: decoupled, as in AdamW.
-        grad_clip_norm: gradients are scaled down to this global norm; 0 switches that off.
-    """
-
-    learning_rate: float
-    beta1: float = ADAM_DEFAULTS["beta1"]
-    beta2: float = ADAM_DEFAULTS["beta2"]
-    eps: float = ADAM_DEFAULTS["eps"]
-    weight_decay: float = ADAM_DEFAULTS["weight_decay"]
-    grad_clip_norm: float = ADAM_DEFAULTS["grad_clip_norm"]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from samplekit.wire.names import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from samplekit.server.adapters import LoraSettings
     from samplekit.server.policy import Policy
+    from samplekit.server.settings import LoraSettings
 
 CREATED_BY = "local"
 # The protocol knows no other name for hardware; the local service runs on whatever torch finds.
@@ -180,13 +180,7 @@ class Session:
                 "occurred_at": timestamp(max(self.created_at, self.updated_at)),
             }
         if self.lora is not None:
-            shown["lora_config"] = {
-                "rank": self.lora.rank,
-                "alpha": self.lora.alpha,
-                "dropout": self.lora.dropout,
-                "seed": str(self.lora.seed),
-                "train_unembed": self.lora.train_unembed,
-            }
+            shown["lora_config"] = {**self.lora.model_dump(), "seed": str(self.lora.seed)}
         return shown
 
 

@@ -1,12 +1,13 @@
-"""Reading request bodies, within limits."""
+"""What every route does: find the service, receive a body within limits, answer with JSON."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from starlette.responses import Response
 
-from samplekit.server.refusals import Refusal, invalid
+from samplekit.server.refusals import JSON_TYPE, Refusal, invalid
 from samplekit.wire.names import INLINE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -14,17 +15,30 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from samplekit.server.service import Service
+
 # Clients upload bodies over the inline limit; a larger one is taken too, within reason.
 MAX_BODY_BYTES = 64 * INLINE_LIMIT_BYTES
 
 
-async def read_json(request: Request) -> Any:  # noqa: ANN401 - any JSON
-    """Read a small JSON body; an empty one reads as an empty object."""
-    return parse_json(await read_bytes(request, MAX_BODY_BYTES))
+def service_of(request: Request) -> Service:
+    """Give the state behind a request."""
+    service: Service = request.app.state.service
+    return service
 
 
-async def read_bytes(request: Request, limit: int) -> bytes:
-    """Read a body of at most ``limit`` bytes into memory."""
+def json_response(value: Any) -> Response:  # noqa: ANN401 - any JSON
+    """Answer with JSON; a finished piece of it comes as ``orjson.Fragment``."""
+    return Response(orjson.dumps(value), media_type=JSON_TYPE)
+
+
+async def receive_json(request: Request) -> Any:  # noqa: ANN401 - any JSON
+    """Receive a small JSON body; an empty one counts as an empty object."""
+    return parse_json(await receive_bytes(request, MAX_BODY_BYTES))
+
+
+async def receive_bytes(request: Request, limit: int) -> bytes:
+    """Receive a body of at most ``limit`` bytes into memory."""
     return b"".join([piece async for piece in limited(request, limit)])
 
 

@@ -12,11 +12,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from samplekit.server.adapters import LoraSettings
 from samplekit.server.payloads import PayloadStore
 from samplekit.server.records import Operation, Resources, Session
 from samplekit.server.refusals import conflict, invalid, not_found
 from samplekit.server.runner import Runner
+from samplekit.server.settings import LoraSettings
 from samplekit.wire.names import (
     INACTIVE_RESOURCES,
     ResourcesStatus,
@@ -62,7 +62,7 @@ class Service:
         self.payloads = PayloadStore(None if state_dir is None else state_dir / "payloads")
         self._clock = clock
         self._runner = Runner(model, self.payloads, clock)
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-reader")
+        self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
 
     @property
     def operations(self) -> list[Operation]:
@@ -119,9 +119,7 @@ class Service:
         """Open a session; its model is copied on the engine thread."""
         resources = self.find_resources(body.model_resources_id)
         self._refuse_session(resources, body)
-        lora = None
-        if resources.lora_enabled:
-            lora = LoraSettings() if body.lora_config is None else LoraSettings(**body.lora_config.model_dump())
+        lora = (body.lora_config or LoraSettings()) if resources.lora_enabled else None
         session = Session(
             id=f"ts-{secrets.token_hex(8)}",
             resources=resources,
@@ -184,16 +182,16 @@ class Service:
         session.resources.expires_at = max(session.resources.expires_at, now + session.resources.inactive_timeout)
         self._runner.wake(session)
 
-    async def read(self, reader: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the reader gives
+    async def parse(self, parser: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the parser gives
         """Do some parsing off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, reader)
+        return await asyncio.get_running_loop().run_in_executor(self._parsers, parser)
 
     def close(self) -> None:
         """Finish the running operation, drop the others and remove temporary files."""
         for session in self.sessions.values():
             self.stop_session(session)
         self._runner.close()
-        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._parsers.shutdown(wait=True, cancel_futures=True)
         self.payloads.close()
 
     def _refuse_session(self, resources: Resources, body: SessionBody) -> None:

@@ -14,13 +14,13 @@ from samplekit.checks import check
 from samplekit.errors import SampleError
 from samplekit.losses import CrossEntropy, Loss
 from samplekit.sample import ModelInput, Sample, describe
-from samplekit.server.bodies import OptimStepBody, SampleBody, SamplingBody, WeightsSyncBody, read_body
+from samplekit.server.bodies import AdamBody, DrawingBody, GenerateBody, OptimStepBody, WeightsSyncBody, parse_body
+from samplekit.server.generate_work import generate_work
 from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
-from samplekit.server.policy import AdamSettings, Policy
+from samplekit.server.policy import Policy
 from samplekit.server.records import Output, Session
 from samplekit.server.refusals import Refusal, invalid
-from samplekit.server.sampling_policy import SamplingSettings
-from samplekit.server.sampling_work import sampling_work
+from samplekit.server.settings import AdamSettings, DrawingSettings
 from samplekit.wire.names import GRADIENT_DTYPE, GRADIENT_DTYPES, SAMPLING_DEFAULTS, OperationKind
 from samplekit.wire.requests import gradient_arrays
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 def plan_work(kind: OperationKind, body: Mapping[str, Any], session: Session, model: LoadedModel) -> Work:
-    """Read an operation's body completely and give what it asks for.
+    """Parse an operation's body completely and give what it asks for.
 
     Args:
         kind: which operation.
@@ -56,12 +56,12 @@ def plan_work(kind: OperationKind, body: Mapping[str, Any], session: Session, mo
         case OperationKind.CUSTOM_FORWARD_BACKWARD:
             return _custom_forward_backward(body, model)
         case OperationKind.OPTIM_STEP:
-            return _optim_step(read_body(OptimStepBody, body), session)
+            return _optim_step(parse_body(OptimStepBody, body), session)
         case OperationKind.WEIGHTS_SYNC:
-            read_body(WeightsSyncBody, body)
+            parse_body(WeightsSyncBody, body)
             return lambda policy: Output({"weights_version": str(policy.sync())})
         case OperationKind.SAMPLE:
-            return _sample(read_body(SampleBody, body), session, model)
+            return _generate(parse_body(GenerateBody, body), session, model)
         case OperationKind.INFERENCE_CHECKPOINT | OperationKind.TRAINING_CHECKPOINT:
             raise invalid(f"{kind} is not built into the local service yet: read the weights from the session's policy")
 
@@ -78,7 +78,7 @@ def _forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
             "or compute the gradient yourself and use custom-forward-backward"
         )
     forward_only, wants_outputs = _flag(body, "forward_only"), _flag(body, "return_loss_fn_outputs")
-    samples = read_samples(body.get("samples"), model, loss=loss, must_train=not forward_only)
+    samples = parse_samples(body.get("samples"), model, loss=loss, must_train=not forward_only)
 
     def work(policy: Policy) -> Output:
         outcome = policy.run(samples, CrossEntropyRule(samples), backward=not forward_only)
@@ -98,7 +98,7 @@ def _loss_fn_outputs(samples: Sequence[Sample], logprobs: Sequence[FloatArray]) 
 
 def _custom_forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
     _refuse_unknown(body, {"samples", "gradients"})
-    samples = read_samples(body.get("samples"), model, loss=None, must_train=False)
+    samples = parse_samples(body.get("samples"), model, loss=None, must_train=False)
     given = body.get("gradients")
     if not isinstance(given, list):
         raise invalid(f"gradients is {given!r:.80}, expected a list with one object of data for each sample")
@@ -124,18 +124,18 @@ def _gradient(item: object, index: int) -> object:
 def _optim_step(body: OptimStepBody, session: Session) -> Work:
     if body.muon_params is not None:
         raise invalid("muon_params is not built into the local service yet: send adam_params")
-    given = {} if body.adam_params is None else body.adam_params.model_dump(exclude_none=True)
+    given = (body.adam_params or AdamBody()).model_dump()
     configured = session.resources.optimizer_config.get("adam")
-    rate = given.pop("learning_rate", None)
+    rate = given.pop("learning_rate")
     if rate is None and isinstance(configured, Mapping):
         rate = cast("Mapping[str, Any]", configured).get("learning_rate")
     if not isinstance(rate, int | float):
         raise invalid("adam_params holds no learning_rate, which has no default: send one with every optim-step")
-    settings = AdamSettings(float(rate), **given)
+    settings = AdamSettings(learning_rate=float(rate), **given)
     return lambda policy: Output({"step": str(policy.optim_step(settings))})
 
 
-def _sample(body: SampleBody, session: Session, model: LoadedModel) -> Work:
+def _generate(body: GenerateBody, session: Session, model: LoadedModel) -> Work:
     if session.resources.num_generators < 1:
         raise invalid("the session's resources have no generator: create them with num_generator_replicas of 1 or more")
     params = body.sampling_params
@@ -149,19 +149,16 @@ def _sample(body: SampleBody, session: Session, model: LoadedModel) -> Work:
         )
     if params.stop and model.tokenizer is None:
         raise invalid("sampling_params.stop needs a tokenizer, and the model's folder has none: leave stop out")
-    return sampling_work(body, prompts, _settings(params, room), model)
+    return generate_work(body, prompts, _settings(params, room), model)
 
 
-def _settings(params: SamplingBody, room: int) -> SamplingSettings:
+def _settings(params: DrawingBody, room: int) -> DrawingSettings:
     """Settle what a request leaves open: a seed, and a length that fits."""
     default = min(int(SAMPLING_DEFAULTS["max_tokens"]), room)
-    return SamplingSettings(
+    return DrawingSettings(
         seed=secrets.randbits(63) if params.seed is None else params.seed,
         max_tokens=default if params.max_tokens is None else params.max_tokens,
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        stop=tuple(params.stop),
+        **params.model_dump(exclude={"seed", "max_tokens"}),
     )
 
 
@@ -178,8 +175,8 @@ def _prompt(item: object, index: int, model: LoadedModel) -> IntArray:
     return tokens
 
 
-def read_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_train: bool) -> list[Sample]:
-    """Read a batch and hold it to the rules of the service.
+def parse_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_train: bool) -> list[Sample]:
+    """Make samples of a batch and hold it to the rules of the service.
 
     Args:
         given: the ``samples`` of a body.
@@ -195,7 +192,7 @@ def read_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_t
     batch = cast("Sequence[Any]", given)
     if len(batch) > MAX_BATCH_SIZE:
         raise invalid(f"samples holds {len(batch)} samples, expected at most {MAX_BATCH_SIZE}: send several batches")
-    samples = _parse(batch)
+    samples = _samples_or_none(batch)
     # max_length counts the last target too: as many positions as the context, and one token more
     limits: dict[str, Any] = {"vocab_size": model.vocab_size, "max_length": model.context_length + 1}
     report = check(batch if samples is None else samples, loss=loss, **limits)
@@ -209,7 +206,7 @@ def read_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_t
     return samples
 
 
-def _parse(batch: Sequence[Any]) -> list[Sample] | None:
+def _samples_or_none(batch: Sequence[Any]) -> list[Sample] | None:
     """Give the samples, or None where one of them is none: then `check` says what is wrong, everywhere."""
     try:
         return [Sample.from_wire(item) for item in batch]

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplekit import build_sample
+from samplekit.server.drawing import draw, drawing_logprobs, uniform_draws
 from samplekit.server.generation import generate, score_prompts
 from samplekit.server.policy import NonFiniteError, Policy
-from samplekit.server.sampling_policy import SamplingSettings, draw, policy_logprobs, uniform_draws
+from samplekit.server.settings import DrawingSettings
 from samplekit.server.stop_strings import StopWatch
 from samplekit.training import target_logprobs
 
@@ -25,10 +26,10 @@ def prompts():
     return [rng.integers(3, 2560, length) for length in (3, 17, 1, 9)]
 
 
-def drawn(model, loaded, prompts, num_samples=1, stop_ids=NEVER, **options):
+def drawn(model, loaded, prompts, num_completions=1, stop_ids=NEVER, **options):
     options = {"seed": 1, "max_tokens": 12, **options}
     watch = StopWatch(loaded.tokenizer, options.get("stop", ()), stop_ids)
-    return generate(model, prompts, num_samples, SamplingSettings(**options), watch)
+    return generate(model, prompts, num_completions, DrawingSettings(**options), watch)
 
 
 def rescored(model, prompt, completion, temperature=1.0):
@@ -40,7 +41,7 @@ def rescored(model, prompt, completion, temperature=1.0):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 1.5])
 def test_logprobs_are_those_of_a_forward_pass_at_the_same_temperature(model, loaded, prompts, temperature):
-    found = drawn(model, loaded, prompts, num_samples=3, temperature=temperature)
+    found = drawn(model, loaded, prompts, num_completions=3, temperature=temperature)
     for prompt, completions in zip(prompts, found, strict=True):
         assert len(completions) == 3
         for completion in completions:
@@ -60,26 +61,26 @@ def test_temperature_zero_takes_the_likeliest_token_and_reports_the_models_logpr
 
 
 def test_a_seed_repeats_whatever_else_is_in_the_batch(model, loaded, prompts):
-    together = drawn(model, loaded, prompts, num_samples=4, seed=9)
+    together = drawn(model, loaded, prompts, num_completions=4, seed=9)
     for prompt, expected in zip(prompts, together, strict=True):
-        (alone,) = drawn(model, loaded, [prompt], num_samples=4, seed=9)
+        (alone,) = drawn(model, loaded, [prompt], num_completions=4, seed=9)
         assert [item.tokens for item in alone] == [item.tokens for item in expected]
-        (fewer,) = drawn(model, loaded, [prompt], num_samples=1, seed=9)
+        (fewer,) = drawn(model, loaded, [prompt], num_completions=1, seed=9)
         assert fewer[0].tokens == expected[0].tokens
     assert drawn(model, loaded, prompts, seed=10)[0][0].tokens != together[0][0].tokens
 
 
 def test_many_rows_take_several_batches_in_order(model, loaded, prompts, monkeypatch):
-    expected = drawn(model, loaded, prompts, num_samples=5)
+    expected = drawn(model, loaded, prompts, num_completions=5)
     monkeypatch.setattr("samplekit.server.generation.BATCH_ROWS", 3)
-    found = drawn(model, loaded, prompts, num_samples=5)
+    found = drawn(model, loaded, prompts, num_completions=5)
     assert [[item.tokens for item in row] for row in found] == [[item.tokens for item in row] for row in expected]
 
 
 def test_rows_that_end_leave_the_others_unchanged(model, loaded, prompts):
-    free = drawn(model, loaded, prompts, num_samples=4)
+    free = drawn(model, loaded, prompts, num_completions=4)
     ends = frozenset({free[0][0].tokens[2], free[1][2].tokens[0], free[3][1].tokens[5]})
-    found = drawn(model, loaded, prompts, num_samples=4, stop_ids=ends)
+    found = drawn(model, loaded, prompts, num_completions=4, stop_ids=ends)
     for row, expected_row in zip(found, free, strict=True):
         for completion, expected in zip(row, expected_row, strict=True):
             first = next((place for place, token in enumerate(expected.tokens) if token in ends), None)
@@ -93,7 +94,7 @@ def test_a_stop_string_ends_a_completion_where_its_text_first_holds_it(model, lo
     (free,) = drawn(model, loaded, prompts[:1], max_tokens=30)
     text = loaded.tokenizer.decode(free[0].tokens)
     stop = text[len(text) // 2 :][:3]
-    (found,) = drawn(model, loaded, prompts[:1], max_tokens=30, stop=(stop,))
+    (found,) = drawn(model, loaded, prompts[:1], max_tokens=30, stop=[stop])
     count = next(n for n in range(31) if stop in loaded.tokenizer.decode(free[0].tokens[:n]))
     assert found[0].tokens == free[0].tokens[:count]
     assert found[0].stopped
@@ -156,13 +157,13 @@ LOGITS = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
     ],
 )
 def test_the_policy_is_what_its_settings_say(options, expected):
-    found = policy_logprobs(LOGITS, SamplingSettings(seed=0, **options)).exp()
+    found = drawing_logprobs(LOGITS, DrawingSettings(seed=0, **options)).exp()
     torch.testing.assert_close(found, torch.tensor([expected], dtype=torch.float32), atol=1e-6, rtol=1e-5)
 
 
 def test_draws_follow_the_policy_and_never_leave_it():
-    options = SamplingSettings(seed=0, max_tokens=20_000, top_k=3)
-    logprobs = policy_logprobs(LOGITS, options).expand(20_000, -1)
+    options = DrawingSettings(seed=0, max_tokens=20_000, top_k=3)
+    logprobs = drawing_logprobs(LOGITS, options).expand(20_000, -1)
     found = draw(logprobs, torch.from_numpy(uniform_draws(options, 0)), options)
     shares = np.bincount(found.numpy(), minlength=4) / 20_000
     np.testing.assert_allclose(shares, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0], atol=0.012)  # three standard errors
@@ -171,17 +172,17 @@ def test_draws_follow_the_policy_and_never_leave_it():
 
 @pytest.mark.parametrize("uniform", [0.0, 0.999999999999, float(np.nextafter(1.0, 0.0))])
 def test_the_ends_of_the_unit_interval_draw_a_possible_token(uniform):
-    options = SamplingSettings(seed=0, top_k=2)
-    logprobs = policy_logprobs(LOGITS.flip(-1), options)  # the impossible tokens stand first
+    options = DrawingSettings(seed=0, top_k=2)
+    logprobs = drawing_logprobs(LOGITS.flip(-1), options)  # the impossible tokens stand first
     token = int(draw(logprobs, torch.tensor([uniform], dtype=torch.float64), options))
     assert torch.isfinite(logprobs[0, token])
 
 
-def test_random_numbers_depend_on_seed_and_sample_alone():
-    short, long = (uniform_draws(SamplingSettings(seed=4, max_tokens=n), 2) for n in (5, 9))
+def test_random_numbers_depend_on_seed_and_place_alone():
+    short, long = (uniform_draws(DrawingSettings(seed=4, max_tokens=n), 2) for n in (5, 9))
     assert np.array_equal(short, long[:5])
-    assert not np.array_equal(short, uniform_draws(SamplingSettings(seed=4, max_tokens=5), 3))
-    assert not np.array_equal(short, uniform_draws(SamplingSettings(seed=5, max_tokens=5), 2))
+    assert not np.array_equal(short, uniform_draws(DrawingSettings(seed=4, max_tokens=5), 3))
+    assert not np.array_equal(short, uniform_draws(DrawingSettings(seed=5, max_tokens=5), 2))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -7,11 +7,10 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaCo
 
 from samplekit import build_sample
 from samplekit.server import load_model
-from samplekit.server.adapters import LoraSettings
 from samplekit.server.generation import generate
 from samplekit.server.loss_rules import CrossEntropyRule
-from samplekit.server.policy import AdamSettings, Policy
-from samplekit.server.sampling_policy import SamplingSettings
+from samplekit.server.policy import Policy
+from samplekit.server.settings import AdamSettings, DrawingSettings, LoraSettings
 from samplekit.server.stop_strings import StopWatch
 
 SHAPE = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -68,14 +67,14 @@ def test_the_loss_is_the_plain_one_and_training_lowers_it(model, samples, lora):
     for found, values in zip(outcome.logprobs, expected, strict=True):
         np.testing.assert_allclose(found, values, atol=1e-5)
     for _ in range(3):
-        policy.optim_step(AdamSettings(3e-3))
+        policy.optim_step(AdamSettings(learning_rate=3e-3))
         again = policy.run(samples, CrossEntropyRule(samples), backward=True)
     assert again.loss < outcome.loss
 
 
 def test_generation_agrees_with_a_forward_pass(model):
     prompts = [np.array([5, 6, 7]), np.arange(2, 22), np.array([9])]
-    settings = SamplingSettings(seed=3, max_tokens=20)
+    settings = DrawingSettings(seed=3, max_tokens=20)
     found = generate(model.module, prompts, 2, settings, StopWatch(None, (), model.stop_ids))
     for prompt, completions in zip(prompts, found, strict=True):
         for completion in completions:

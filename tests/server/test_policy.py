@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from samplekit import build_sample
-from samplekit.server.adapters import LoraSettings
 from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
-from samplekit.server.policy import AdamSettings, NonFiniteError, Policy
+from samplekit.server.policy import NonFiniteError, Policy
+from samplekit.server.settings import AdamSettings, LoraSettings
 
 
 def plain_loss(model, samples):
@@ -90,7 +90,7 @@ def test_steps_equal_torch_adamw(loaded, make_samples, clip):
         train(policy, samples)
         for name, weight in plain.named_parameters():
             weight.grad = trainable(policy)[name].grad.clone()
-        assert policy.optim_step(AdamSettings(1e-3, weight_decay=0.1, grad_clip_norm=clip)) == number
+        assert policy.optim_step(AdamSettings(learning_rate=1e-3, weight_decay=0.1, grad_clip_norm=clip)) == number
         if clip:
             torch.nn.utils.clip_grad_norm_(plain.parameters(), clip)
         adam.step()
@@ -104,7 +104,7 @@ def test_the_first_adam_step_moves_every_weight_by_the_learning_rate(loaded, mak
     before = {name: weight.detach().clone() for name, weight in trainable(policy).items()}
     signs = {name: weight.grad.sign() for name, weight in trainable(policy).items()}
     large = {name: weight.grad.abs() > 1e-4 for name, weight in trainable(policy).items()}  # eps does not matter there
-    policy.optim_step(AdamSettings(1e-3, grad_clip_norm=0.0))
+    policy.optim_step(AdamSettings(learning_rate=1e-3, grad_clip_norm=0.0))
     for name, weight in trainable(policy).items():
         moved = (weight.detach() - before[name])[large[name]]
         torch.testing.assert_close(moved, -1e-3 * signs[name][large[name]], atol=2e-6, rtol=1e-3)
@@ -114,7 +114,7 @@ def test_a_step_clears_gradients_and_the_base_model_never_changes(loaded, make_s
     original = {name: weight.clone() for name, weight in loaded.module.named_parameters()}
     policy = Policy(loaded)
     train(policy, make_samples([20]))
-    policy.optim_step(AdamSettings(1e-2))
+    policy.optim_step(AdamSettings(learning_rate=1e-2))
     assert all(weight.grad is None for weight in trainable(policy).values())
     for name, weight in loaded.module.named_parameters():
         assert torch.equal(weight, original[name])
@@ -126,7 +126,7 @@ def test_training_lowers_the_loss(loaded, make_samples):
     losses = []
     for _ in range(8):
         losses.append(train(policy, samples).loss)
-        policy.optim_step(AdamSettings(3e-3))
+        policy.optim_step(AdamSettings(learning_rate=3e-3))
     assert losses[-1] < 0.9 * losses[0]
 
 
@@ -152,7 +152,7 @@ def test_a_loss_that_is_not_finite_is_named_and_poisons_nothing(loaded, make_sam
     for name, weight in trainable(calm).items():
         assert torch.equal(trainable(disturbed)[name].grad, weight.grad)
     for policy in (disturbed, calm):
-        policy.optim_step(AdamSettings(1e-3))
+        policy.optim_step(AdamSettings(learning_rate=1e-3))
     for name, weight in trainable(calm).items():
         assert torch.equal(trainable(disturbed)[name], weight)
 
@@ -170,7 +170,7 @@ def test_a_model_that_gives_nan_names_the_samples(loaded, make_samples):
 def test_the_generator_keeps_its_weights_until_they_are_synced(loaded, make_samples):
     policy = Policy(loaded)
     train(policy, make_samples([20]))
-    policy.optim_step(AdamSettings(1e-2))
+    policy.optim_step(AdamSettings(learning_rate=1e-2))
     served, trained = dict(policy.served.named_parameters()), dict(policy.trained.named_parameters())
     assert policy.version == 0
     assert not torch.equal(served["model.embed_tokens.weight"], trained["model.embed_tokens.weight"])
@@ -192,9 +192,9 @@ def test_lora_starts_as_the_base_model_and_changes_only_adapters(loaded, make_sa
     assert train(policy, samples).loss == pytest.approx(float(plain_loss(loaded.module, samples)), rel=1e-6)
     assert set(trainable(policy)) == adapted(policy)
     before = {name: weight.detach().clone() for name, weight in policy.trained.named_parameters()}
-    policy.optim_step(AdamSettings(1e-2))
+    policy.optim_step(AdamSettings(learning_rate=1e-2))
     train(policy, samples)  # the second factor starts at 0, so the first gets a gradient only now
-    policy.optim_step(AdamSettings(1e-2))
+    policy.optim_step(AdamSettings(learning_rate=1e-2))
     for name, weight in policy.trained.named_parameters():
         assert torch.equal(weight, before[name]) == ("lora_" not in name), name
 
@@ -222,7 +222,7 @@ def test_lora_dropout_acts_in_training_only_and_repeats(loaded, make_samples):
     for _ in range(2):
         policy = Policy(loaded, LoraSettings(dropout=0.5, seed=3))
         train(policy, samples)
-        policy.optim_step(AdamSettings(1e-1))
+        policy.optim_step(AdamSettings(learning_rate=1e-1))
         scored = policy.run(samples, CrossEntropyRule(samples), backward=False).loss
         again = policy.run(samples, CrossEntropyRule(samples), backward=False).loss
         runs.append((scored, again, train(policy, samples).loss, train(policy, samples).loss))
@@ -237,7 +237,7 @@ def test_sessions_share_the_base_and_nothing_else(loaded, make_samples):
     frozen = next(weight for name, weight in first.trained.named_parameters() if "embed_tokens" in name)
     assert frozen.data_ptr() == loaded.module.get_input_embeddings().weight.data_ptr()
     train(first, make_samples([20]))
-    first.optim_step(AdamSettings(1e-1))
+    first.optim_step(AdamSettings(learning_rate=1e-1))
     for name, weight in trainable(second).items():
         assert weight.grad is None
         assert not torch.equal(weight, trainable(first)[name]) or "lora_A" in name

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from samplekit.wire.names import SAMPLING_DEFAULTS
+if TYPE_CHECKING:
+    from samplekit.server.settings import DrawingSettings
 
 
-@dataclass(frozen=True)
-class SamplingSettings:
-    """How completions are drawn.
+def drawing_logprobs(logits: torch.Tensor, settings: DrawingSettings) -> torch.Tensor:
+    """Give the logprobs that tokens are drawn by: after temperature, top_k and top_p, and normalised again.
 
-    Attributes:
-        seed: two calls with one seed, prompt and model state draw the same completions.
-        max_tokens: of one completion.
-        temperature: logits are divided by it; 0 takes the likeliest token.
-        top_p: keep the likeliest tokens that together reach this probability, in (0, 1].
-        top_k: keep this many of the likeliest tokens; -1 or 0 keeps all.
-        stop: strings that end a completion; what completed one stays in it.
-    """
-
-    seed: int
-    max_tokens: int = int(SAMPLING_DEFAULTS["max_tokens"])
-    temperature: float = SAMPLING_DEFAULTS["temperature"]
-    top_p: float = SAMPLING_DEFAULTS["top_p"]
-    top_k: int = int(SAMPLING_DEFAULTS["top_k"])
-    stop: tuple[str, ...] = ()
-
-
-def policy_logprobs(logits: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
-    """Give the logprobs of the policy that draws: after temperature, top_k and top_p, and normalised again.
-
-    At temperature 0 the policy is a single token, whose logprob of 0 would say nothing: the model's own distribution
+    At temperature 0 one token is certain, whose logprob of 0 would say nothing: the model's own distribution
     (temperature 1, nothing cut) is given instead.
 
     Args:
@@ -60,11 +40,11 @@ def policy_logprobs(logits: torch.Tensor, settings: SamplingSettings) -> torch.T
     return logprobs
 
 
-def draw(logprobs: torch.Tensor, uniforms: torch.Tensor, settings: SamplingSettings) -> torch.Tensor:
+def draw(logprobs: torch.Tensor, uniforms: torch.Tensor, settings: DrawingSettings) -> torch.Tensor:
     """Draw one token a row by inverting the distribution, so that a row's numbers decide whatever else is in the batch.
 
     Args:
-        logprobs: float32 (R, V) of `policy_logprobs`.
+        logprobs: float32 (R, V) of `drawing_logprobs`.
         uniforms: float64 (R,) in [0, 1).
         settings: at temperature 0 the likeliest token is taken.
 
@@ -80,7 +60,12 @@ def draw(logprobs: torch.Tensor, uniforms: torch.Tensor, settings: SamplingSetti
     return torch.where(found < logprobs.shape[-1], found, best)  # rounding may push the last draw past the end
 
 
-def uniform_draws(settings: SamplingSettings, sample: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Give the random numbers of one completion, float64 (max_tokens,): they depend on seed and sample alone."""
-    key = (settings.seed % 2**64) * 2**64 + sample
+def uniform_draws(settings: DrawingSettings, completion: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Give the random numbers of one completion, float64 (max_tokens,): they depend on seed and place alone.
+
+    Args:
+        settings: seed and max_tokens are read.
+        completion: which one of its prompt.
+    """
+    key = (settings.seed % 2**64) * 2**64 + completion
     return np.random.Generator(np.random.Philox(key=key)).random(settings.max_tokens)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from samplekit.sample.arrays import IntArray
-    from samplekit.server.bodies import SampleBody
+    from samplekit.server.bodies import GenerateBody
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.policy import Policy
-    from samplekit.server.sampling_policy import SamplingSettings
+    from samplekit.server.settings import DrawingSettings
 
 
-def sampling_work(
-    body: SampleBody, prompts: Sequence[IntArray], settings: SamplingSettings, model: LoadedModel
+def generate_work(
+    body: GenerateBody, prompts: Sequence[IntArray], settings: DrawingSettings, model: LoadedModel
 ) -> Callable[[Policy], Output]:
     """Give the work of a sample operation.
 
@@ -62,7 +62,7 @@ def _result(completions: Sequence[Drawn], version: int) -> dict[str, Any]:
     }
 
 
-def _shown_scores(body: SampleBody, score: PromptScores) -> dict[str, Any]:
+def _shown_scores(body: GenerateBody, score: PromptScores) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if body.prompt_logprobs:
         shown["prompt_logprobs"] = score.logprobs

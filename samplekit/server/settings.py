@@ -1,0 +1,102 @@
+"""Settings that a request may carry, each with its range; what it leaves out is what `samplekit.wire.names` says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from samplekit.wire.names import ADAM_DEFAULTS, LORA_DEFAULTS, SAMPLING_DEFAULTS
+
+MAX_RANK = 128
+
+
+def _int64(value: object) -> object:
+    """Take an int64 that JSON may spell as a decimal string."""
+    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else value
+
+
+Int64 = Annotated[int, BeforeValidator(_int64), Field(ge=-(2**63), lt=2**64)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Settings(BaseModel):
+    """Closed and frozen: an unknown member or a value of another type is refused by its path."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class LoraSettings(Settings):
+    """How a LoRA session is adapted.
+
+    Attributes:
+        rank: of every adapter.
+        alpha: adapters are scaled by alpha / rank.
+        dropout: on an adapter's input while training, in [0, 1).
+        seed: draws the first weights.
+        train_unembed: whether the output head gets an adapter too.
+    """
+
+    rank: Annotated[int, Field(ge=1, le=MAX_RANK)] = int(LORA_DEFAULTS["rank"])
+    alpha: Annotated[int, Field(ge=1)] = int(LORA_DEFAULTS["alpha"])
+    dropout: Decay = float(LORA_DEFAULTS["dropout"])
+    seed: Int64 = 0
+    train_unembed: bool = bool(LORA_DEFAULTS["train_unembed"])
+
+
+class AdamDefaults(Settings):
+    """All of an Adam step that has a default: all but its learning rate.
+
+    Attributes:
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        eps: added to the denominator.
+        weight_decay: decoupled, as in AdamW.
+        grad_clip_norm: gradients are scaled down to this global norm; 0 switches that off.
+    """
+
+    beta1: Decay = ADAM_DEFAULTS["beta1"]
+    beta2: Decay = ADAM_DEFAULTS["beta2"]
+    eps: Positive = ADAM_DEFAULTS["eps"]
+    weight_decay: NotNegative = ADAM_DEFAULTS["weight_decay"]
+    grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
+
+
+class AdamSettings(AdamDefaults):
+    """One Adam step.
+
+    Attributes:
+        learning_rate: step size.
+    """
+
+    learning_rate: NotNegative
+
+
+class Distribution(Settings):
+    """Which tokens may be drawn, and what ends a completion.
+
+    Attributes:
+        temperature: logits are divided by it; 0 takes the likeliest token.
+        top_p: keep the likeliest tokens that together reach this probability, in (0, 1].
+        top_k: keep this many of the likeliest tokens; -1 or 0 keeps all.
+        stop: strings that end a completion; what completed one stays in it.
+    """
+
+    temperature: NotNegative = SAMPLING_DEFAULTS["temperature"]
+    top_p: Annotated[float, Field(gt=0, le=1)] = SAMPLING_DEFAULTS["top_p"]
+    top_k: Annotated[int, Field(ge=-1)] = int(SAMPLING_DEFAULTS["top_k"])
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list[str])
+
+
+class DrawingSettings(Distribution):
+    """How completions are drawn, nothing left open.
+
+    Attributes:
+        seed: two calls with one seed, prompt and model state draw the same completions.
+        max_tokens: of one completion.
+    """
+
+    seed: Int64
+    max_tokens: Annotated[int, Field(ge=1)] = int(SAMPLING_DEFAULTS["max_tokens"])
