@@ -159,6 +159,31 @@ def test_none_is_left_out_and_nan_is_refused():
             dumps({"a": {"b": bad}})
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([1.0, float("nan")], r"body\.a\[1\] is nan"),
+        ([{"b": [float("inf")]}], r"body\.a\[0\]\.b\[0\] is inf"),
+        ((1, float("nan")), r"body\.a\[1\]"),
+        (np.array([0.0, np.nan]), r"body\.a\[1\]"),
+        (np.float32("nan"), r"body\.a "),
+        ([None], r"body\.a\[0\] is None"),
+        (2**64, rf"body\.a is {2**64}"),
+        (object(), r"body\.a is an object"),
+        ({1: 2}, "a name in body.a is 1"),
+        ("\ud800", r"body\.a holds half"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_by_its_place_and_never_becomes_null(value, words):
+    with pytest.raises(sk.SampleError, match=words):
+        dumps({"a": value})
+
+
+def test_numbers_of_numpy_and_lists_are_sent():
+    value = {"a": [np.int64(1), np.float32(0.5), np.True_], "b": (1, "x"), "c": np.array([1, 2])}
+    assert dumps(value) == b'{"a":[1,0.5,true],"b":[1,"x"],"c":[1,2]}'
+
+
 def test_small_bodies_and_prompts():
     assert small_body({}).inline() == (b"{", b"}")
     assert b"".join(small_body({}).stand_in("p")) == b'{"payload_id":"p"}'

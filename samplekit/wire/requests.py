@@ -6,7 +6,6 @@ and uploaded leaves out the flags ``forward_only`` and ``return_loss_fn_outputs`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +16,7 @@ import orjson
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import EncodedText, ModelInput, Sample, TensorData
 from samplekit.sample.arrays import floats_array
+from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_sequence, is_whole_number
 from samplekit.wire.names import GRADIENT_DTYPE, INLINE_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, STAND_IN_LENGTH
 
 if TYPE_CHECKING:
@@ -83,19 +83,47 @@ class OperationBody:
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     """Give compact JSON of small values, members that are None left out.
 
+    Args:
+        value: mappings, lists, text, bools, and numbers of Python or numpy.
+
     Raises:
-        SampleError: a number is NaN or infinite, which JSON cannot say.
+        SampleError: it holds what JSON or the service cannot say, such as NaN; the message names the place.
     """
-    return orjson.dumps(_sendable(value, "body"), option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(_sendable(value, "body"))
 
 
 def _sendable(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return {name: _sendable(item, f"{path}.{name}") for name, item in members.items() if item is not None}
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SampleError(f"{path} is {value}, expected a finite number")
-    return value
+    if is_mapping(value):
+        members = {_text(name, f"a name in {path}"): item for name, item in value.items() if item is not None}
+        return {name: _sendable(item, f"{path}.{name}") for name, item in members.items()}
+    if isinstance(value, np.ndarray):
+        return _sendable(cast("Any", value).tolist(), path)
+    if is_sequence(value):
+        return [_sendable(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, str):
+        return _text(value, path)
+    if isinstance(value, bool | np.bool_):
+        return bool(cast("Any", value))
+    if is_whole_number(value) and -(2**63) <= value < 2**63:
+        return int(value)
+    if is_number(value) and not is_whole_number(value):
+        return float(value)
+    raise SampleError(f"{path} is {describe_kind(value)}, expected text, a bool or a finite number (whole ones int64)")
+
+
+def _text(value: object, path: str) -> str:
+    """Give text that UTF-8 can say.
+
+    Raises:
+        SampleError: it is no text, or holds half of a surrogate pair.
+    """
+    try:
+        str(value).encode()
+    except UnicodeEncodeError as error:
+        raise SampleError(f"{path} holds half of a surrogate pair, expected text that UTF-8 can say") from error
+    if not isinstance(value, str):
+        raise SampleError(f"{path} is {describe_kind(value)}, expected text")
+    return str(value)
 
 
 def forward_backward_body(
