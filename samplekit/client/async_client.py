@@ -13,6 +13,7 @@ from samplekit.client.endpoint import Endpoint, http_options
 from samplekit.client.flows import Terms
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
+from samplekit.client.settings import text
 from samplekit.wire.names import SESSION_RETRIES
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class AsyncClient:
             resume_from: id of a checkpoint to go on from.
 
         Raises:
+            SampleError: a setting is out of range; nothing was created.
             ServiceError: it cannot be had; what was created is stopped again.
         """
         plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
@@ -125,7 +127,7 @@ class AsyncClient:
 
     async def attach(self, session_id: str) -> AsyncSession:
         """Take up a session that runs already; leaving it does not stop it."""
-        opened = await self._driver.run(lifecycle.attach_session(self._terms, session_id))
+        opened = await self._driver.run(lifecycle.attach_session(self._terms, text("session_id", session_id)))
         return AsyncSession(opened, self._terms, self._driver)
 
     async def close(self) -> None:

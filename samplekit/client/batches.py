@@ -7,8 +7,10 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from samplekit.client.settings import several, whole_number
 from samplekit.errors import SampleError
 from samplekit.sample import Sample
+from samplekit.sample.kinds import describe_kind
 
 if TYPE_CHECKING:
     from samplekit.wire.answers import Limits
@@ -54,12 +56,12 @@ def make_batches(
     Raises:
         SampleError: a setting is out of range, a sample is longer than the model or the batch takes, or there is none.
     """
+    items = several("samples", samples, "Samples")
     size = _batch_size(batch_size, limits)
-    _require_positive("epochs", epochs)
-    if max_tokens is not None:
-        _require_positive("max_tokens", max_tokens)
-    _require_fit(samples, limits, max_tokens)
-    return _batches(samples, size, max_tokens, epochs, seed)
+    num_epochs, order_seed = whole_number("epochs", epochs, least=1), whole_number("seed", seed)
+    bound = None if max_tokens is None else whole_number("max_tokens", max_tokens, least=1)
+    _require_fit(items, limits, bound)
+    return _batches(items, size, bound, num_epochs, order_seed)
 
 
 def _batches(samples: Sequence[Sample], size: int, max_tokens: int | None, epochs: int, seed: int) -> Iterator[Batch]:
@@ -95,28 +97,26 @@ def _batch_size(batch_size: int | None, limits: Limits | None) -> int:
     largest = limits.max_batch_size if limits is not None else None
     if batch_size is None:
         return min(DEFAULT_BATCH_SIZE, largest or DEFAULT_BATCH_SIZE)
-    _require_positive("batch_size", batch_size)
-    if largest is not None and batch_size > largest:
-        raise SampleError(f"batch_size is {batch_size}, expected at most {largest}, the model's max_batch_size")
-    return batch_size
+    given = whole_number("batch_size", batch_size, least=1)
+    if largest is not None and given > largest:
+        raise SampleError(f"batch_size is {given}, expected at most {largest}, the model's max_batch_size")
+    return given
 
 
 def _require_fit(samples: Sequence[Sample], limits: Limits | None, max_tokens: int | None) -> None:
     if not samples:
         raise SampleError("samples is empty, expected at least one Sample")
+    for index, item in enumerate(samples):
+        if not isinstance(item, Sample):
+            raise SampleError(f"samples[{index}] is {describe_kind(item)}, expected a Sample: use Sample.from_wire")
     bounds = {
         "the model's max_seq_length": limits.max_seq_length if limits is not None else None,
         "max_tokens": max_tokens,
     }
     for name, bound in bounds.items():
-        index = next((n for n, sample in enumerate(samples) if bound is not None and sample.length > bound), None)
-        if index is not None:
+        found = next((n for n, sample in enumerate(samples) if bound is not None and sample.length > bound), None)
+        if found is not None:
             raise SampleError(
-                f"samples[{index}] has {samples[index].length} positions, expected at most {bound} ({name}): "
+                f"samples[{found}] has {samples[found].length} positions, expected at most {bound} ({name}): "
                 "cut it with build_sample(max_length=...) or drop it"
             )
-
-
-def _require_positive(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SampleError(f"{name} is {value!r}, expected a whole number of 1 or more")

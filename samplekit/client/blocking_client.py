@@ -13,6 +13,7 @@ from samplekit.client.flows import Terms
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
+from samplekit.client.settings import text
 from samplekit.wire.names import SESSION_RETRIES
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Client:
             resume_from: id of a checkpoint to go on from.
 
         Raises:
+            SampleError: a setting is out of range; nothing was created.
             ServiceError: it cannot be had; what was created is stopped again.
         """
         plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
@@ -119,7 +121,7 @@ class Client:
 
     def attach(self, session_id: str) -> Session:
         """Take up a session that runs already; leaving it does not stop it."""
-        opened = self._driver.run(lifecycle.attach_session(self._terms, session_id))
+        opened = self._driver.run(lifecycle.attach_session(self._terms, text("session_id", session_id)))
         return Session(opened, self._terms, self._driver)
 
     def close(self) -> None:

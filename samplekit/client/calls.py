@@ -5,16 +5,17 @@ Both sessions, blocking and async, submit what stands here; neither builds a bod
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from samplekit.checks import check
 from samplekit.client.results import TrainResult, parse_groups, parse_nothing, parse_step, parse_training, parse_version
+from samplekit.client.settings import number, several, shown
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import Sample
+from samplekit.sample.kinds import is_mapping
 from samplekit.wire.names import OperationKind, WeightSyncType
 from samplekit.wire.requests import custom_body, forward_backward_body, sample_body, small_body
 
@@ -29,18 +30,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Prepared(Generic[T]):
+    """A body ready to be sent, and what reads the output it will get.
+
+    Attributes:
+        body: None for a kind without a body.
+        parse: reads (output, operation id).
+    """
+
+    body: OperationBody | None
+    parse: Callable[[JsonObject, str], T]
+
+
+@dataclass(frozen=True)
 class Submission(Generic[T]):
     """One logical call before it is sent.
 
     Attributes:
         kind: the operation's kind.
-        build: checks what is sent and serialises it, once; None for a kind without a body.
-        read: reads (output, operation id).
+        prepare: checks what is sent and serialises it, once; it may take long.
     """
 
     kind: OperationKind
-    build: Callable[[], OperationBody] | None
-    read: Callable[[JsonObject, str], T]
+    prepare: Callable[[], Prepared[T]]
 
 
 @dataclass(frozen=True)
@@ -55,13 +67,13 @@ class Checks:
     limits: Limits | None = None
     allow: Collection[str] = ()
 
-    def read(self, samples: Iterable[Sample | Mapping[str, Any]], loss: Loss | None, *, untrained: bool) -> Checked:
+    def admit(self, samples: Iterable[Sample | Mapping[str, Any]], loss: Loss | None, *, untrained: bool) -> Checked:
         """Check samples and give them with what results need to know of them.
 
         Raises:
             SampleError: a sample is at fault, or there are more than the model takes at a time.
         """
-        items = list(samples)
+        items = several("samples", samples, "of them")
         limits = self.limits
         if limits is not None and len(items) > limits.max_batch_size:
             raise SampleError(
@@ -92,18 +104,14 @@ def train(
     """Compute a loss over samples, and its gradient unless forward_only."""
     if not isinstance(loss, Loss):
         raise SampleError(f"loss is {loss!r}, expected a loss such as samplekit.CrossEntropy()")
-    checked: list[Checked] = []
 
-    def build() -> OperationBody:
-        checked.append(checks.read(samples, loss, untrained=forward_only))
-        return forward_backward_body(checked[0].samples, loss, forward_only=forward_only, return_outputs=outputs)
+    def prepare() -> Prepared[TrainResult]:
+        checked = checks.admit(samples, loss, untrained=forward_only)
+        lengths = [sample.length for sample in checked.samples]
+        body = forward_backward_body(checked.samples, loss, forward_only=forward_only, return_outputs=outputs)
+        return Prepared(body, lambda output, _: parse_training(output, lengths, checked.num_trained, loss))
 
-    def read(output: JsonObject, operation_id: str) -> TrainResult:
-        del operation_id
-        lengths = [sample.length for sample in checked[0].samples]
-        return parse_training(output, lengths, checked[0].num_trained, loss)
-
-    return Submission(OperationKind.FORWARD_BACKWARD, build, read)
+    return Submission(OperationKind.FORWARD_BACKWARD, prepare)
 
 
 def custom(
@@ -111,10 +119,12 @@ def custom(
 ) -> Submission[None]:
     """Apply gradients computed elsewhere."""
 
-    def build() -> OperationBody:
-        return custom_body(checks.read(samples, None, untrained=True).samples, list(gradients))
+    def prepare() -> Prepared[None]:
+        arrays = several("gradients", gradients, "arrays, one for each sample")
+        body = custom_body(checks.admit(samples, None, untrained=True).samples, arrays)
+        return Prepared(body, lambda output, _: parse_nothing(output))
 
-    return Submission(OperationKind.CUSTOM_FORWARD_BACKWARD, build, lambda output, _: parse_nothing(output))
+    return Submission(OperationKind.CUSTOM_FORWARD_BACKWARD, prepare)
 
 
 def optim_step(adam: Mapping[str, float | None], muon: Mapping[str, Any] | None) -> Submission[int]:
@@ -123,26 +133,28 @@ def optim_step(adam: Mapping[str, float | None], muon: Mapping[str, Any] | None)
     Raises:
         SampleError: a setting is out of range, or Adam's settings are given beside muon.
     """
-    given = {name: _checked_setting(name, value) for name, value in adam.items() if value is not None}
+    given = {name: _adam_setting(name, value) for name, value in adam.items() if value is not None}
+    if muon is not None and not is_mapping(muon):
+        raise SampleError(f"muon is {shown(muon)}, expected a mapping of Muon's settings")
     if muon is not None and given:
         raise SampleError(f"optim_step got muon and {', '.join(given)}: put Adam's settings in muon['adam']")
-    members = {"adam_params": given or None, "muon_params": None if muon is None else dict(muon)}
-    body = small_body(members)
-    return Submission(OperationKind.OPTIM_STEP, lambda: body, lambda output, _: parse_step(output))
+    body = small_body({"adam_params": given or None, "muon_params": None if muon is None else dict(muon)})
+    return Submission(OperationKind.OPTIM_STEP, lambda: Prepared(body, lambda output, _: parse_step(output)))
 
 
 def generate(prompts: Sequence[ModelInput], settings: GenerationSettings) -> Submission[list[Group]]:
     """Draw completions."""
 
-    def build() -> OperationBody:
-        return sample_body(
+    def prepare() -> Prepared[list[Group]]:
+        body = sample_body(
             prompts,
             num_samples=settings.num_samples,
             sampling_params=settings.to_wire(),
             prompt_logprobs=settings.prompt_logprobs,
         )
+        return Prepared(body, lambda output, made: parse_groups(output, prompts, made))
 
-    return Submission(OperationKind.SAMPLE, build, lambda output, made: parse_groups(output, prompts, made))
+    return Submission(OperationKind.SAMPLE, prepare)
 
 
 def weights_sync(kind: str) -> Submission[int]:
@@ -152,33 +164,31 @@ def weights_sync(kind: str) -> Submission[int]:
         SampleError: the kind is unknown.
     """
     known = {item.name.lower(): item for item in WeightSyncType}
-    if kind not in known:
-        raise SampleError(f"kind is {kind!r}, expected one of {', '.join(known)}")
+    if not isinstance(kind, str) or kind not in known:
+        raise SampleError(f"kind is {shown(kind)}, expected one of {', '.join(known)}")
     body = small_body({"weight_sync_type": known[kind].value})
-    return Submission(OperationKind.WEIGHTS_SYNC, lambda: body, lambda output, _: parse_version(output))
+    return Submission(OperationKind.WEIGHTS_SYNC, lambda: Prepared(body, lambda output, _: parse_version(output)))
 
 
-def picked_up(kind: str, prompts: Sequence[ModelInput] | None) -> Submission[Any]:
-    """Read the result of an operation that another process submitted.
+def parser_of(kind: str, prompts: Sequence[ModelInput] | None) -> Callable[[JsonObject, str], Any]:
+    """Give what reads the output of an operation that another process submitted: (output, operation id) -> result.
 
     Raises:
         SampleError: the kind is unknown, or is ``"sample"`` and the prompts are not given.
     """
-    readers: dict[str, Callable[[JsonObject, str], Any]] = {
+    parsers: dict[str, Callable[[JsonObject, str], Any]] = {
         OperationKind.FORWARD_BACKWARD: lambda output, _: parse_training(output, None, None, None),
         OperationKind.CUSTOM_FORWARD_BACKWARD: lambda output, _: parse_nothing(output),
         OperationKind.OPTIM_STEP: lambda output, _: parse_step(output),
         OperationKind.WEIGHTS_SYNC: lambda output, _: parse_version(output),
         OperationKind.SAMPLE: lambda output, made: parse_groups(output, prompts or (), made),
     }
-    if kind not in readers:
-        raise SampleError(f"kind is {kind!r}, expected one of {', '.join(readers)}")
+    if not isinstance(kind, str) or kind not in parsers:
+        raise SampleError(f"kind is {shown(kind)}, expected one of {', '.join(parsers)}")
     if kind == OperationKind.SAMPLE and not prompts:
         raise SampleError("operation(id, 'sample') needs prompts=, the ones it was submitted with: results lack them")
-    return Submission(OperationKind(kind), None, readers[kind])
+    return parsers[kind]
 
 
-def _checked_setting(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise SampleError(f"{name} is {value!r}, expected a finite number of 0 or more")
-    return value
+def _adam_setting(name: str, value: object) -> float:
+    return number(name, value, below=1.0 if name in {"beta1", "beta2"} else None)

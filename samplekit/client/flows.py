@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from samplekit.client.exchange import call, poll
-from samplekit.client.steps import Flow, Request, Work
+from samplekit.client.steps import Flow, Request
 from samplekit.wire import names
 from samplekit.wire.answers import (
     JsonObject,
@@ -28,10 +28,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Terms:
-    """What every flow needs: clock and chance, and how often to try again."""
+    """On what terms flows run: whose clock and chance, and how often they try again."""
 
     runtime: Runtime
     retries: int = names.SESSION_RETRIES
+
+    @property
+    def payload_retries(self) -> int:
+        """How often to try again to move a payload: the protocol's number, never more than the caller allows."""
+        return min(self.retries, names.PAYLOAD_RETRIES)
 
     def call(self, request: Request, parse: Callable[[bytes], T], *, retries: int | None = None) -> Flow[T]:
         """Send a request until it is answered, as the retry rules allow."""
@@ -64,21 +69,18 @@ def request_for(
     return Request(what, route.method, path, body, headers, route.repeatable, lookup=lookup)
 
 
-def submit(
-    terms: Terms, session_id: str, kind: str, build: Callable[[], OperationBody] | None, key: str
-) -> Flow[OperationAnswer]:
-    """Submit an operation: build its body once, upload it if it is large, and send it under one key.
+def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None, key: str) -> Flow[OperationAnswer]:
+    """Submit an operation: upload its body if it is large, and send it under one key.
 
     Args:
         terms: clock, chance, retries.
         session_id: the session.
         kind: the operation's kind.
-        build: checks and serialises; None for a kind without a body.
+        body: None for a kind without one.
         key: the idempotency key of this logical call, the same however often it is sent.
     """
     pieces: tuple[bytes, ...] | None = None
-    if build is not None:
-        body: OperationBody = yield Work(build)
+    if body is not None:
         pieces = body.inline()
         if body.needs_upload:
             pieces = body.stand_in((yield from upload(terms, session_id, body.payload())))
@@ -123,9 +125,9 @@ def operation_request(session_id: str, kind: str, operation_id: str) -> Request:
 def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:
     """Put a payload where the service will fetch it; give its id."""
     ask = request_for(names.UPLOAD_URL, "ask where to upload a payload", session_id=session_id)
-    payload_id, url = yield from terms.call(ask, _parse_upload, retries=names.PAYLOAD_RETRIES)
+    payload_id, url = yield from terms.call(ask, _parse_upload, retries=terms.payload_retries)
     put = Request(f"upload payload {payload_id}", "PUT", url, payload, repeatable=True, authorized=False)
-    yield from terms.call(put, lambda _: None, retries=names.PAYLOAD_RETRIES)
+    yield from terms.call(put, lambda _: None, retries=terms.payload_retries)
     return payload_id
 
 
@@ -134,10 +136,10 @@ def download(terms: Terms, session_id: str, payload_id: str) -> Flow[JsonObject]
     what = f"ask where to download payload {payload_id}"
     ask = request_for(names.DOWNLOAD_URL, what, session_id=session_id, payload_id=payload_id)
     url = yield from terms.call(
-        ask, lambda body: as_id(parse_object(body), "download_url"), retries=names.PAYLOAD_RETRIES
+        ask, lambda body: as_id(parse_object(body), "download_url"), retries=terms.payload_retries
     )
     get = Request(f"download payload {payload_id}", "GET", url, repeatable=True, authorized=False)
-    return (yield from terms.call(get, parse_object, retries=names.PAYLOAD_RETRIES))
+    return (yield from terms.call(get, parse_object, retries=terms.payload_retries))
 
 
 def _parse_upload(body: bytes) -> tuple[str, str]:

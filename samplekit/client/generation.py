@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from samplekit.client.settings import flag, number, several, shown, whole_number
 from samplekit.errors import SampleError
 from samplekit.sample import ModelInput, describe
+from samplekit.sample.kinds import is_number, is_whole_number
 
 
 @dataclass(frozen=True)
@@ -32,25 +33,25 @@ class GenerationSettings:
     prompt_logprobs: bool = False
 
     def __post_init__(self) -> None:
-        _require_count("num_samples", self.num_samples)
-        if self.max_tokens is not None:
-            _require_count("max_tokens", self.max_tokens)
-        if not _is_number(self.temperature) or self.temperature < 0:
-            raise SampleError(f"temperature is {self.temperature!r}, expected a number of 0 or more")
-        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
-            raise SampleError(f"top_p is {self.top_p!r}, expected a number above 0 and at most 1")
-        if not _is_int(self.top_k) or (self.top_k != -1 and self.top_k < 1):
-            raise SampleError(f"top_k is {self.top_k!r}, expected a whole number of 1 or more, or -1 for no limit")
-        if self.seed is not None and not _is_int(self.seed):
-            raise SampleError(f"seed is {self.seed!r}, expected a whole number")
-        object.__setattr__(self, "stop", _stop_strings(self.stop))
+        taken: dict[str, Any] = {
+            "num_samples": whole_number("num_samples", self.num_samples, least=1),
+            "max_tokens": None if self.max_tokens is None else whole_number("max_tokens", self.max_tokens, least=1),
+            "temperature": number("temperature", self.temperature),
+            "top_p": _top_p(self.top_p),
+            "top_k": _top_k(self.top_k),
+            "stop": _stop_strings(self.stop),
+            "seed": None if self.seed is None else whole_number("seed", self.seed),
+            "prompt_logprobs": flag("prompt_logprobs", self.prompt_logprobs),
+        }
+        for name, value in taken.items():
+            object.__setattr__(self, name, value)
 
     def to_wire(self) -> dict[str, Any]:
         """Give the service's ``sampling_params``; what decides a probability is always sent."""
         return {
             "max_tokens": self.max_tokens,
-            "temperature": float(self.temperature),
-            "top_p": float(self.top_p),
+            "temperature": self.temperature,
+            "top_p": self.top_p,
             "top_k": self.top_k,
             "stop": list(self.stop) or None,
             "seed": self.seed,
@@ -91,14 +92,10 @@ def model_inputs(prompts: Sequence[Any]) -> list[ModelInput]:
     Raises:
         SampleError: there is none, one is empty, or holds something that is no token id.
     """
-    if isinstance(prompts, str | bytes | ModelInput):
-        raise SampleError(
-            f"prompts is a {type(prompts).__name__}, expected a list of prompts, each a list of token ids"
-        )
-    items = list(prompts)
+    items = several("prompts", prompts, "prompts, each a list of token ids")
     if not items:
         raise SampleError("prompts is empty, expected at least one list of token ids")
-    if _is_int(items[0]):
+    if is_whole_number(items[0]) or getattr(items[0], "ndim", None) == 0:
         raise SampleError("prompts is one list of token ids, expected a list of such lists: wrap it as [prompt]")
     return [_model_input(item, index) for index, item in enumerate(items)]
 
@@ -114,8 +111,23 @@ def _model_input(prompt: object, index: int) -> ModelInput:
         raise SampleError(f"prompts[{index}]: {describe(error)}") from error
 
 
-def _stop_strings(stop: Sequence[str] | str) -> tuple[str, ...]:
-    found = (stop,) if isinstance(stop, str) else tuple(stop)
+def _top_p(value: object) -> float:
+    if not is_number(value) or not 0 < value <= 1:
+        raise SampleError(f"top_p is {shown(value)}, expected a number above 0 and at most 1")
+    return float(value)
+
+
+def _top_k(value: object) -> int:
+    if is_whole_number(value) and value == -1:
+        return -1
+    try:
+        return whole_number("top_k", value, least=1)
+    except SampleError as error:
+        raise error.reworded(f"{error}, or -1 for no limit") from None
+
+
+def _stop_strings(stop: object) -> tuple[str, ...]:
+    found = (stop,) if isinstance(stop, str) else tuple(several("stop", stop, "strings"))
     for index, item in enumerate(found):
         if not isinstance(item, str) or not item:
             raise SampleError(
@@ -123,16 +135,3 @@ def _stop_strings(stop: Sequence[str] | str) -> tuple[str, ...]:
                 "use ChatTemplate.stop_strings"
             )
     return found
-
-
-def _require_count(name: str, value: object) -> None:
-    if not _is_int(value) or value < 1:  # type: ignore[operator]  # pyright: ignore[reportOperatorIssue] - an int by then
-        raise SampleError(f"{name} is {value!r}, expected a whole number of 1 or more")
-
-
-def _is_int(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

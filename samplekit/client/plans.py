@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from samplekit.client.settings import text, whole_number
 from samplekit.wire.requests import dumps
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ class SessionPlan:
         num_generators: replicas that generate; 0 trains only.
         name: shown in the service's lists.
         resume_from: a checkpoint's id.
+
+    Raises:
+        SampleError: a setting is out of its range; the message says which. Nothing has been paid for by then.
     """
 
     base_model: str | None = None
@@ -32,6 +36,17 @@ class SessionPlan:
     num_generators: int = 1
     name: str | None = None
     resume_from: str | None = None
+
+    def __post_init__(self) -> None:
+        taken: dict[str, Any] = {"num_generators": whole_number("num_generators", self.num_generators, least=0)}
+        for name, least in (("lora_rank", 1), ("lora_alpha", 1), ("lora_seed", None)):
+            if (value := getattr(self, name)) is not None:
+                taken[name] = whole_number(name, value, least=least)
+        for name in ("base_model", "name", "resume_from"):
+            if (value := getattr(self, name)) is not None:
+                text(name, value)
+        for name, value in taken.items():
+            object.__setattr__(self, name, value)
 
     def resources_body(self) -> tuple[bytes, ...]:
         """Give the body that creates the resources, or estimates their cost."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from samplekit.client import calls, flows
 from samplekit.client.batches import Batch, make_batches
-from samplekit.client.calls import Checks, Submission
+from samplekit.client.calls import Checks, Prepared, Submission
 from samplekit.client.generation import model_inputs
 from samplekit.client.lifecycle import stop_resources, stop_session
 from samplekit.client.operations import Handle
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import Uncollected
+from samplekit.client.settings import text
+from samplekit.client.steps import Work
 from samplekit.errors import ServiceError
 from samplekit.sample import Sample
 from samplekit.wire.answers import OperationAnswer
@@ -92,15 +94,16 @@ class SessionState:
     def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
         self._require_open()
         key = self._terms.runtime.new_key()
-        answer = yield from flows.submit(self._terms, self.id, submission.kind, submission.build, key)
-        handle = Handle(self._terms, self.id, submission.kind, key, answer, submission.read)
+        prepared: Prepared[T] = yield Work(submission.prepare)
+        answer = yield from flows.submit(self._terms, self.id, submission.kind, prepared.body, key)
+        handle = Handle(self._terms, self.id, submission.kind, key, answer, prepared.parse)
         self._uncollected.add(handle)
         return handle
 
     def _pick_up(self, operation_id: str, kind: str, prompts: Sequence[Any] | None) -> Handle[Any]:
         inputs = None if prompts is None else model_inputs(prompts)
-        submission = calls.picked_up(kind, inputs)
-        return Handle(self._terms, self.id, kind, None, OperationAnswer(operation_id, ""), submission.read)
+        parse = calls.parser_of(kind, inputs)
+        return Handle(self._terms, self.id, kind, None, OperationAnswer(text("id", operation_id), ""), parse)
 
     def _stop_flow(self) -> Flow[None]:
         """Stop the session, and the resources if we made them, even where the session cannot be stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,8 @@ def test_the_models_batch_size_bounds_the_default():
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 9}, r"samples\[1\] has 10 positions, expected at most 9"),
         ({"epochs": 0}, "epochs"),
+        ({"epochs": True}, "epochs is True"),
+        ({"seed": "a"}, "seed is 'a'"),
         ({"limits": Limits(64, 9)}, r"samples\[1\].*max_seq_length"),
     ],
 )
@@ -89,6 +92,24 @@ def test_settings_out_of_range_are_refused_at_once(options, words):
     settings = {"batch_size": None, "max_tokens": None, "epochs": 1, "seed": 0, **options}
     with pytest.raises(sk.SampleError, match=words):
         make_batches(some([3, 10]), limits, **settings)
+
+
+def test_numbers_of_numpy_are_numbers_and_a_generator_is_read_once():
+    assert len(batches(some([3] * 4), batch_size=np.int64(2), epochs=np.int32(1))) == 2
+    assert [len(batch) for batch in batches(iter(some([3] * 4)), batch_size=2)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (some([3])[0], "samples is a Sample.*pass a list"),
+        (5, "samples is 5"),
+        ([some([3])[0], 7], r"samples\[1\] is 7"),
+    ],
+)
+def test_what_is_no_list_of_samples_is_refused(samples, words):
+    with pytest.raises(sk.SampleError, match=words):
+        batches(samples)
 
 
 def test_no_samples_are_refused():

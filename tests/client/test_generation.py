@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from service_double import OPERATIONS, operation
 
 import samplekit as sk
@@ -27,7 +28,18 @@ import samplekit as sk
         ({"top_k": 0}, "top_k"),
         ({"top_k": -2}, "top_k"),
         ({"top_k": 1.0}, "top_k"),
-        ({"seed": "7"}, "seed"),
+        ({"seed": "7"}, "seed is '7', expected a whole number"),
+        ({"seed": 2**70}, f"seed is {2**70}, expected a whole number"),
+        ({"seed": True}, "seed is True"),
+        ({"num_samples": torch.tensor(2)}, "num_samples is a Tensor, expected a whole number of 1 or more"),
+        ({"max_tokens": 2**63}, "max_tokens"),
+        ({"temperature": torch.tensor(1.0)}, "temperature is a Tensor, expected a finite number"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"temperature": "1"}, "temperature is '1'"),
+        ({"top_p": np.float32("nan")}, "top_p is np.float32.nan., expected a number above 0"),
+        ({"prompt_logprobs": "no"}, "prompt_logprobs is 'no', expected True or False"),
+        ({"stop": 5}, "stop is 5, expected several strings"),
+        ({"stop": None}, "stop is None"),
         ({"stop": [151645]}, r"stop\[0\] is 151645.*stop_strings"),
         ({"stop": ["ok", 3]}, r"stop\[1\]"),
         ({"stop": [""]}, r"stop\[0\]"),
@@ -48,6 +60,13 @@ def test_settings_out_of_range_are_refused_before_any_request(side, options, wor
         ([[1], []], r"prompts\[1\]"),
         ([1, 2], "wrap it"),
         ("text", "prompts is a str"),
+        (5, "prompts is 5, expected several prompts"),
+        (None, "prompts is None"),
+        ({"a": [1]}, "prompts is a dict"),
+        (sk.ModelInput.from_tokens([1]), "prompts is a ModelInput.*pass a list"),
+        (torch.tensor(1), "prompts is a Tensor"),
+        (torch.tensor([1, 2]), "wrap it"),
+        (np.array([1, 2]), "wrap it"),
         (["text"], r"prompts\[0\] is text"),
         ([[1, -2]], r"prompts\[0\].*-2"),
         ([[1, 1.5]], r"prompts\[0\]"),
@@ -86,3 +105,12 @@ def test_plain_and_greedy_sampling_do_not_warn(side, temperature):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session.generate([[1]], temperature=temperature, top_p=1, top_k=-1, seed=3, num_samples=4)
+
+
+def test_numbers_of_numpy_are_numbers(side):
+    side.double.answer(f"POST {OPERATIONS}/sample", operation("PENDING"))
+    settings = {"num_samples": np.int64(2), "max_tokens": np.uint8(3), "top_k": np.int32(-1), "seed": np.int64(7)}
+    side.session().generate([[1]], **settings, temperature=np.float32(1), top_p=np.float64(1))
+    body = side.double.seen[0].body
+    assert body["num_samples"] == 2
+    assert body["sampling_params"] == {"max_tokens": 3, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "seed": 7}

@@ -227,6 +227,22 @@ def test_a_call_that_never_got_through_names_its_key(side):
     assert side.double.seen[0].headers["idempotency-key"] in str(caught.value)
 
 
+@pytest.mark.parametrize(("allowed", "tries"), [(0, 1), (2, 3), (5, 6), (7, 6)])
+def test_payloads_are_tried_five_times_more_and_never_more_often_than_the_caller_allows(side, allowed, tries):
+    long = sk.build_sample(range(60_001), [1] * 60_001)
+    side.double.answer("POST .*/payloads/upload-url", status(503))
+    session = side.session(max_retries=allowed)
+    with pytest.raises(sk.StatusError):
+        session.forward_backward([long], sk.CrossEntropy())
+    assert len(side.double.calls("POST .*/payloads/upload-url")) == tries
+    side.double.answer(SUBMIT, operation("COMPLETED", {"payload_id": "out"}))
+    side.double.answer("POST .*/payloads/out/download-url", {"download_url": "https://store.example/out?sig=1"})
+    side.double.answer("GET /out", status(503))
+    with pytest.raises(sk.StatusError):
+        session.optim_step().result()
+    assert len(side.double.calls("GET /out.*")) == tries
+
+
 def test_a_payload_that_cannot_be_uploaded_fails_before_the_operation_is_submitted(side):
     long = sk.build_sample(range(60_001), [1] * 60_001)
     side.double.answer(

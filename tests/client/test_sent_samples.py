@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 from service_double import OPERATIONS, operation
 
 import samplekit as sk
@@ -54,10 +56,32 @@ def test_what_a_loss_does_not_read_is_left_out(side, loss):
     assert loss.required_inputs() <= sent <= loss.required_inputs() | loss.optional_inputs()
 
 
-@pytest.mark.parametrize("bad", [[], None, "text", [3]])
-def test_what_is_no_batch_is_refused(side, bad):
-    with pytest.raises((sk.SampleError, TypeError)):
-        side.session().forward_backward(bad, sk.CrossEntropy())
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ([], "empty"),
+        (None, "samples is None, expected several of them: pass a list"),
+        (5, "samples is 5.*pass a list"),
+        ("text", "samples is a str.*pass a list"),
+        ({"model_input": {}}, "samples is a dict.*pass a list"),
+        ([3], r"samples\[0\]"),
+    ],
+)
+def test_what_is_no_batch_is_refused(side, bad, words):
+    for call in ("forward", "forward_backward"):
+        with pytest.raises(sk.SampleError, match=words):
+            getattr(side.session(), call)(bad, sk.CrossEntropy())
+    with pytest.raises(sk.SampleError, match=words):
+        side.session().custom_forward_backward(bad, [])
+    assert side.double.seen == []
+
+
+def test_one_sample_is_no_batch(side, sample):
+    for call in ("forward", "forward_backward"):
+        with pytest.raises(sk.SampleError, match="samples is a Sample, expected several of them: pass a list"):
+            getattr(side.session(), call)(sample, sk.CrossEntropy())
+    with pytest.raises(sk.SampleError, match=r"gradients is 5.*pass a list"):
+        side.session().custom_forward_backward([sample], 5)
     assert side.double.seen == []
 
 
@@ -122,6 +146,13 @@ def test_the_models_limits_are_kept(side, sample):
         {"learning_rate": -1.0},
         {"eps": float("nan")},
         {"beta1": "0.9"},
+        {"beta1": 1.0},
+        {"beta2": 1.5},
+        {"learning_rate": torch.tensor(1.0)},
+        {"learning_rate": 10**400},
+        {"muon": [0.1]},
+        {"muon": {"schedule": [0.1, float("nan")]}},
+        {"muon": {"momentum": torch.tensor(1.0)}},
         {"weight_decay": True},
         {"grad_clip_norm": float("inf")},
     ],
@@ -137,3 +168,16 @@ def test_adams_settings_beside_muon_are_refused(side):
         side.session().optim_step(learning_rate=1.0, muon={"learning_rate": 0.1})
     with pytest.raises(sk.SampleError, match="finite"):
         side.session().optim_step(muon={"adam": {"learning_rate": float("nan")}})
+
+
+def test_settings_may_be_numbers_of_numpy(side):
+    side.double.answer(SUBMIT, operation("PENDING"))
+    side.session().optim_step(learning_rate=np.float32(0.5), grad_clip_norm=np.int64(0))
+    assert side.double.seen[0].body == {"adam_params": {"learning_rate": 0.5, "grad_clip_norm": 0.0}}
+
+
+@pytest.mark.parametrize("kind", ["fast", 5, None, ["synchronous"]])
+def test_a_kind_of_sync_that_is_none_is_refused(side, kind):
+    with pytest.raises(sk.SampleError, match=r"kind is .*expected one of synchronous"):
+        side.session().weights_sync(kind)
+    assert side.double.seen == []

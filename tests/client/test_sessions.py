@@ -72,6 +72,39 @@ def test_a_rank_over_the_limit_is_refused_before_anything_is_created(side):
     assert [item.method for item in side.double.seen] == ["GET"]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lora_rank": "a"}, "lora_rank is 'a', expected a whole number of 1 or more"),
+        ({"lora_rank": -1}, "lora_rank is -1"),
+        ({"lora_rank": 0}, "lora_rank is 0"),
+        ({"lora_rank": True}, "lora_rank is True"),
+        ({"lora_rank": 8.0}, "lora_rank is 8.0"),
+        ({"lora_rank": 8, "lora_alpha": 0}, "lora_alpha is 0"),
+        ({"lora_rank": 8, "lora_seed": 2**70}, "lora_seed"),
+        ({"num_generators": -1}, "num_generators is -1, expected a whole number of 0 or more"),
+        ({"num_generators": None}, "num_generators is None"),
+        ({"base_model": 5}, "base_model is 5, expected a non-empty string"),
+        ({"name": ""}, "name is ''"),
+        ({"resume_from": 7}, "resume_from is 7"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_before_anything_is_asked_or_paid(side, options, words):
+    with pytest.raises(sk.SampleError, match=words):
+        side.client().session(**{"base_model": "m", **options})
+    assert side.double.seen == []
+
+
+@pytest.mark.parametrize("bad", ["", None, 5])
+def test_an_id_that_is_none_is_refused_before_any_request(side, bad):
+    with pytest.raises(sk.SampleError, match="session_id"):
+        side.client().attach(bad)
+    session = side.session()
+    with pytest.raises(sk.SampleError, match="id is"):
+        session.operation(bad, "optim-step")
+    assert side.double.seen == []
+
+
 @pytest.mark.parametrize("where", ["resources", "session create", "session"])
 def test_resources_are_stopped_when_the_session_cannot_be_had(side, where):
     error = {"code": "X_CAPACITY", "message": "none left"}
