@@ -91,6 +91,9 @@ class AsyncDriver:
 
 def _failure(error: httpx.RequestError) -> Failure:
     kind = type(error).__name__
-    timed_out = isinstance(error, httpx.TimeoutException)
-    reason = f"no answer came in time ({kind})" if timed_out else f"the connection failed ({kind}: {error})"
-    return Failure(reason, sent=not isinstance(error, _NOT_SENT), timed_out=timed_out)
+    sent = not isinstance(error, _NOT_SENT)
+    late = isinstance(error, httpx.TimeoutException)
+    reason = f"the connection failed ({kind}: {error})"
+    if late:
+        reason = f"no answer came in time ({kind})" if sent else f"no connection could be had in time ({kind})"
+    return Failure(reason, sent=sent, timed_out=late and sent)

@@ -129,8 +129,9 @@ def poll(
         finished: tells whether it is final.
         runtime: clock and chance.
         since: when the thing asked about was created; for 10 s after it a 404 only means "not yet visible".
-        deadline: when to give up, on the runtime's clock; None for never. The first question is always asked.
-        retries: how many faults in a row to bear. A poll that times out is no fault.
+        deadline: when to give up, on the runtime's clock; None for never. The first question is always asked, and a
+            last one once it has come.
+        retries: how many faults in a row to bear. A slow answer is no fault; a host that cannot be reached is.
 
     Raises:
         StatusError: the service said no.
@@ -152,9 +153,7 @@ def poll(
         left = None if deadline is None else deadline - runtime.clock()
         if left is not None and left <= 0:
             return None
-        yield Pause(pause if left is None else min(pause, left))
-        if deadline is not None and runtime.clock() >= deadline:
-            return None
+        yield Pause(pause if left is None else min(pause, left))  # at the deadline it is asked once more
 
 
 def poll_interval(elapsed: float) -> float:

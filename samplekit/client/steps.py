@@ -71,7 +71,7 @@ class Failure:
     Attributes:
         reason: what went wrong, without secrets.
         sent: whether the service may have seen the request.
-        timed_out: whether it was time that ran out.
+        timed_out: whether time ran out on a connection that stood: the service may only be slow.
     """
 
     reason: str

@@ -75,21 +75,34 @@ def test_a_deadline_is_obeyed_through_faults(side, fault):
     assert side.time.now - began == pytest.approx(5.0)
 
 
-def test_a_poll_that_times_out_is_no_fault_however_often(side):
+@pytest.mark.parametrize("slow", [httpx.ReadTimeout, httpx.WriteTimeout])
+def test_a_poll_that_times_out_is_no_fault_however_often(side, slow):
+    def late(request):
+        raise slow("late", request=request)
+
     side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, *[lost] * 20, DONE)
+    side.double.answer(POLL, *[late] * 20, DONE)
     assert side.session().optim_step().result() == 7
 
 
-def test_a_service_that_stays_away_ends_the_wait_and_the_operation_stays_usable(side):
-    def refused(request):
-        raise httpx.ConnectError("refused", request=request)
+def test_an_answer_that_is_there_when_the_deadline_comes_is_taken(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING, PENDING, DONE)
+    assert side.session().optim_step().result(timeout=0.9) == 7
+    assert side.time.pauses == [0.5, pytest.approx(0.4)]
+
+
+@pytest.mark.parametrize("fault", [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout])
+@pytest.mark.parametrize("timeout", [300.0, None])
+def test_a_service_that_stays_away_ends_the_wait_and_the_operation_stays_usable(side, fault, timeout):
+    def away(request):
+        raise fault("away", request=request)
 
     side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, *[refused] * 8, DONE)
+    side.double.answer(POLL, *[away] * 8, DONE)
     step = side.session().optim_step()
     with pytest.raises(sk.ConnectionFailedError, match="get optim-step operation op-1 after 8 tries"):
-        step.result()
+        step.result(timeout)
     assert step.result() == 7
 
 
