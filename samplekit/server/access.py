@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
@@ -15,19 +16,23 @@ from samplekit.server.refusals import error_response
 from samplekit.wire.names import AUTHORIZATION, REQUEST_ID
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
 
 # Payload URLs are signed and carry no Authorization; health is nobody's secret.
 OPEN_PATHS = ("/healthz", PAYLOAD_PREFIX)
+# What this machine calls itself, and what starlette's test client calls it. Any other name in a request means that a
+# web page had its own name resolved to this machine (DNS rebinding) and speaks through somebody's browser.
+LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1", "testserver"})
 
 
 class Gate:
     """Lets in who knows the token, gives each answer a request id, and logs each request."""
 
     def __init__(self, app: ASGIApp, *, token: str | None = None) -> None:
-        """Stand before ``app``; without a token everyone may come in."""
+        """Stand before ``app``; without a token everyone may come in who asks for this machine by a local name."""
         self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
 
@@ -47,14 +52,28 @@ class Gate:
                 )
             await send(message)
 
-        if self._admits(scope):
-            await self._app(scope, receive, tagged)
-        else:
-            refused = "the Authorization header does not hold this service's token: send it as 'Bearer <token>'"
-            await error_response(401, refused, {"www-authenticate": "Bearer"})(scope, receive, tagged)
+        await (self._refusal(scope) or self._app)(scope, receive, tagged)
 
-    def _admits(self, scope: Scope) -> bool:
-        if self._expected is None or scope["path"].startswith(OPEN_PATHS):
-            return True
-        given = Headers(scope=scope).get(AUTHORIZATION, "")
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._expected)
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if self._expected is None:
+            return None if _is_local(headers.get("host", "")) else _other_host(headers.get("host", ""))
+        given = headers.get(AUTHORIZATION, "").encode("utf-8", "replace")
+        if scope["path"].startswith(OPEN_PATHS) or hmac.compare_digest(given, self._expected):
+            return None
+        refused = "the Authorization header does not hold this service's token: send it as 'Bearer <token>'"
+        return error_response(401, refused, {"www-authenticate": "Bearer"})
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return urlsplit(f"//{host}").hostname in LOCAL_HOSTS
+    except ValueError:
+        return False
+
+
+def _other_host(host: str) -> Response:
+    return error_response(
+        400,
+        f"the Host header is {host!r:.80}, expected 127.0.0.1 or localhost: to serve other names, start with a token",
+    )
