@@ -81,15 +81,23 @@ class Runner:
         await self._run_queue(session)
 
     async def _run_queue(self, session: Session) -> None:
-        loop = asyncio.get_running_loop()
-        while session.queue:
-            operation = session.queue.popleft()
-            operation.status = OperationStatus.RUNNING
-            await loop.run_in_executor(self._engine, self._carry_out, session, operation)
-            self._finish(operation)
-        session.runner = None
+        try:
+            while session.queue:
+                await self._run(session, session.queue.popleft())
+        finally:
+            session.runner = None
         if session.status is SessionStatus.STOPPING:
             self._close_session(session)
+
+    async def _run(self, session: Session, operation: Operation) -> None:
+        """Run one operation; one that could not even be handed to the engine fails, and the next gets its turn."""
+        operation.status = OperationStatus.RUNNING
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._engine, self._carry_out, session, operation)
+        except Exception as error:
+            logger.exception("operation %s (%s) could not be run", operation.id, operation.kind)
+            operation.fail(OperationErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        self._finish(operation)
 
     def _carry_out(self, session: Session, operation: Operation) -> None:
         """Do an operation's work on the engine thread; whatever happens becomes its outcome."""
@@ -127,9 +135,13 @@ class Runner:
             self._finish(operation)
 
     def _finish(self, operation: Operation) -> None:
+        """Tell who waits, and drop the upload; the outcome stands where its file cannot be removed."""
         operation.finished.set()
         if operation.payload_id is not None:
-            self._payloads.discard(operation.payload_id)
+            try:
+                self._payloads.discard(operation.payload_id)
+            except OSError as error:
+                logger.warning("the upload of %s stays on disk: %s", operation.id, error)
 
     def _close_session(self, session: Session) -> None:
         session.policy = None
