@@ -1,4 +1,4 @@
-"""What needs torch: log probabilities and the reference of every loss.
+"""What needs torch: how likely a model finds the targets of samples.
 
 Names resolve on first use; where torch is not installed, the error names the command that installs it.
 """

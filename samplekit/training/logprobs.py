@@ -10,12 +10,13 @@ reach it, so a padded batch gives the numbers of each sample alone.
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from samplekit.errors import LossInputError
+from samplekit.errors import LossInputError, SampleError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -36,7 +37,7 @@ def target_logprobs(
     Args:
         model: a causal language model: called with ``input_ids`` (B, T), gives ``.logits`` (B, T, V).
         samples: each with ``target_tokens``; lengths T_i may differ.
-        temperature: logits are divided by it; above 0.
+        temperature: logits are divided by it; finite, above 0.
         batch_tokens: most positions, padding included, that one forward pass holds.
 
     Returns:
@@ -44,10 +45,13 @@ def target_logprobs(
 
     Raises:
         LossInputError: a sample has no target_tokens.
-        ValueError: temperature is not above 0.
+        SampleError: temperature is not a finite number above 0.
     """
-    if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}, expected a number above 0")
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise SampleError(
+            f"temperature of target_logprobs is {temperature!r:.80}, expected a finite number above 0: pass the one that "
+            "the tokens were drawn at, and 1.0 for tokens taken greedily"
+        )
     inputs = [sample.model_input.tokens for sample in samples]
     targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
     found: dict[int, torch.Tensor] = {}

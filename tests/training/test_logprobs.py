@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplekit import LossInputError, Sample, TensorData, build_sample
+from samplekit import LossInputError, Sample, SampleError, TensorData, build_sample
 from samplekit.server import load_model
 from samplekit.training.logprobs import plan_rows, target_logprobs
 
@@ -89,9 +89,12 @@ def test_a_sample_without_targets_is_named(model):
         target_logprobs(model, [whole, bare])
 
 
-def test_a_temperature_of_zero_is_refused(model):
-    with pytest.raises(ValueError, match="temperature is 0"):
-        target_logprobs(model, random_samples([4]), temperature=0)
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), float("inf"), True, "1", None])
+def test_a_temperature_that_is_no_number_above_zero_is_refused(model, temperature):
+    with pytest.raises(SampleError) as caught:
+        target_logprobs(model, random_samples([4]), temperature=temperature)
+    for words in ("target_logprobs", f"is {temperature!r}", "expected a finite number above 0", "pass"):
+        assert words in str(caught.value)
 
 
 @given(st.lists(st.integers(1, 300), max_size=40), st.integers(1, 1000))
