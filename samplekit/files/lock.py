@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import os
 import platform
@@ -74,6 +75,13 @@ def read_lock(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not isinstance(found, dict):
         raise FileFormatError(f"{beside} is no JSON object: build the samples again", path=str(beside))
     return cast("dict[str, Any]", found)
+
+
+def locked_clock(path: str | os.PathLike[str]) -> dt.datetime | None:
+    """Give the time that the samples of a file were rendered with, or None where its lock names none."""
+    template: Any = (read_lock(path) or {}).get("template")
+    clock: Any = cast("dict[str, Any]", template).get("clock") if isinstance(template, dict) else None
+    return dt.datetime.fromisoformat(clock) if isinstance(clock, str) else None
 
 
 def check_lock(path: str | os.PathLike[str], template: Template | None = None) -> Mapping[str, Any] | None:

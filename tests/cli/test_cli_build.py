@@ -1,12 +1,15 @@
 """`samplekit build`, as a script and as a person sees it."""
 
 import json
+import shutil
+import time
+from pathlib import Path
 
 import pytest
 from chats import CHATS
 
 import samplekit as sk
-from samplekit.files import check_lock, read_lock
+from samplekit.files import check_lock, lock_path, read_lock
 
 SIX = {"tokens": [10, 11, 12, 13, 14, 15], "loss_mask": [0, 0, 0, 1, 1, 1]}
 
@@ -149,3 +152,83 @@ def test_rows_of_tokens_drop_the_lock_of_the_chats_they_replace(run, write, tmp_
     assert run("build", write("chats.jsonl", *CHATS), "-m", "samplekit/tiny", "-o", out)[0] == 0
     assert run("build", write("six.jsonl.in", SIX), "-o", out)[0] == 0
     assert run("validate", out)[0] == 0
+
+
+DATED = "{{ strftime_now('%H:%M:%S') }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+
+def test_a_template_that_prints_the_time_prints_the_lock_s(run, write, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(Path(sk.__file__).parent / "models" / "tiny", model)
+    (model / "chat_template.jinja").write_text(DATED)
+    chats, out = write("chats.jsonl", *CHATS), tmp_path / "samples.jsonl"
+    assert run("build", chats, "-m", model, "-o", out)[0] == 0
+    first, lock = out.read_bytes(), lock_path(out).read_bytes()
+    time.sleep(1.1)
+    assert run("build", chats, "-m", model, "-o", out)[0] == 0
+    assert (out.read_bytes(), lock_path(out).read_bytes()) == (first, lock)
+    assert run("build", chats, "-m", model, "-o", out, "--clock", "2020-01-02 03:04:05")[0] == 0
+    template = sk.ChatTemplate.load(str(model))
+    assert template.decode(next(iter(sk.read_samples(out))).tokens.tolist()).startswith("03:04:05")
+
+
+def test_several_workers_write_what_one_does(run, write, tmp_path, monkeypatch):
+    monkeypatch.setattr("samplekit.cli.build_run._CHUNK", 2)
+    chats = write("chats.jsonl", *CHATS, *CHATS)
+    for workers in (1, 2):
+        out = tmp_path / f"{workers}.jsonl"
+        assert run("build", chats, "-m", "samplekit/tiny", "-o", out, "--workers", workers)[0] == 0
+    assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
+
+
+def test_an_error_in_a_worker_names_its_row(run, write, tmp_path, monkeypatch):
+    monkeypatch.setattr("samplekit.cli.build_run._CHUNK", 2)
+    chats = write("chats.jsonl", *CHATS, BAD_ROWS[3][0])
+    code, _, shown = run("build", chats, "-m", "samplekit/tiny", "-o", tmp_path / "s.jsonl", "--workers", 2)
+    assert code == 1
+    assert f"{chats}:6" in shown
+
+
+def test_refused_rows_are_kept_with_their_reasons_until_none_is(run, write, tmp_path):
+    out = tmp_path / "samples.jsonl"
+    refused = tmp_path / "samples.jsonl.refused.jsonl"
+    chats = write("chats.jsonl", *CHATS, *(bad for bad, _ in BAD_ROWS))
+    assert run("build", chats, "-m", "samplekit/tiny", "-o", out, "--skip-errors")[0] == 0
+    kept = [json.loads(line) for line in refused.read_text().splitlines()]
+    assert sorted(item["source"] for item in kept) == sorted(f"{chats}:{line}" for line in range(6, 11))
+    assert {item["source"]: item.get("text") for item in kept}[f"{chats}:6"] == "{bad"
+    assert {item["source"]: item.get("row") for item in kept}[f"{chats}:10"]["tokens"] == [1, -1]
+    assert all(item["code"] and item["message"] for item in kept)
+    assert run("build", write("chats.jsonl", *CHATS), "-m", "samplekit/tiny", "-o", out, "--skip-errors")[0] == 0
+    assert not refused.exists()
+
+
+def test_merged_turns_train_the_same_tokens_in_fewer_samples(run, write, tmp_path):
+    turns = [message for chat in CHATS for message in chat["messages"]]
+    chats = write("chats.jsonl", {"messages": turns})
+    trained = {}
+    for name, flags in (("apart", []), ("merged", ["--merge"])):
+        out = tmp_path / f"{name}.jsonl"
+        assert run("build", chats, "-m", "samplekit/tiny", "-o", out, *flags)[0] == 0
+        samples = list(sk.read_samples(out))
+        trained[name] = (len(samples), sum(sample.num_trained for sample in samples))
+    assert trained["apart"][0] == len(CHATS)
+    assert trained["merged"] == (1, trained["apart"][1])
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("sharegpt", {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}),
+        ("alpaca", {"instruction": "q", "input": "", "output": "a"}),
+        ("prompt_completion", {"prompt": "q", "completion": "a"}),
+    ],
+)
+@pytest.mark.parametrize("asked", [True, False])
+def test_other_formats_build_what_messages_do(run, write, tmp_path, form, row, asked):
+    messages = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
+    wanted, found = tmp_path / "wanted.jsonl", tmp_path / "found.jsonl"
+    assert run("build", write("messages.jsonl", messages), "-m", "samplekit/tiny", "-o", wanted)[0] == 0
+    flags = ["--format", form] if asked else []
+    assert run("build", write("rows.jsonl", row), "-m", "samplekit/tiny", "-o", found, *flags)[0] == 0
+    assert list(sk.read_samples(found)) == list(sk.read_samples(wanted))
