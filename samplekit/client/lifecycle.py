@@ -95,7 +95,8 @@ def settle(terms: Terms, plan: SessionPlan) -> Flow[tuple[SessionPlan, list[Supp
     """Find the base model that a plan leaves open.
 
     Raises:
-        ServiceError: there is not exactly one model to take, or the LoRA rank is over the model's limit.
+        ServiceError: there is not exactly one model to take, the model is not trained this way, or the LoRA rank is
+            over its limit.
     """
     models = yield from _models_or_none(terms)
     if plan.base_model is None and plan.resume_from is not None:
@@ -108,10 +109,24 @@ def settle(terms: Terms, plan: SessionPlan) -> Flow[tuple[SessionPlan, list[Supp
             offered = ", ".join(model.base_model for model in models) or "none"
             raise ServiceError(f"base_model is None and the service trains {offered}: pass base_model=")
         plan = replace(plan, base_model=models[0].base_model)
+    _require_offered(models, plan)
     limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
     if limits is not None and limits.max_rank is not None and (plan.lora_rank or 0) > limits.max_rank:
         raise ServiceError(f"lora_rank is {plan.lora_rank}, expected at most {limits.max_rank} for {plan.base_model}")
     return plan, models
+
+
+def _require_offered(models: list[SupportedModel], plan: SessionPlan) -> None:
+    """Refuse LoRA where a model offers full weights only, and the reverse; what is not known is left to the service."""
+    found = next((model for model in models if model.base_model == plan.base_model), None)
+    if found is None:
+        return
+    if plan.lora_rank is None and found.full is None and found.lora is not None:
+        raise ServiceError(f"lora_rank is None (full weights) and {plan.base_model} offers LoRA only: pass lora_rank=")
+    if plan.lora_rank is not None and found.lora is None and found.full is not None:
+        raise ServiceError(
+            f"lora_rank is {plan.lora_rank} and {plan.base_model} offers full weights only: leave lora_rank out"
+        )
 
 
 def _models_or_none(terms: Terms) -> Flow[list[SupportedModel]]:

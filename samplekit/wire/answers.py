@@ -74,7 +74,7 @@ class SupportedModel:
 
     Attributes:
         base_model: its name, for ``client.session(base_model=...)``.
-        gpu_type: the hardware the limits are for.
+        gpu_type: the default hardware; limits are for it, where it trains that way, else for other hardware.
         lora: limits of LoRA training, None where there is none.
         full: limits of full-weight training, None where there is none.
         context_length: tokens of prompt and completion together; None where it does not generate.
@@ -180,7 +180,7 @@ def parse_lifecycle(body: bytes) -> Lifecycle:
 
 
 def parse_supported_models(body: bytes) -> list[SupportedModel]:
-    """Parse which models the service trains, each with the limits of its default hardware."""
+    """Parse which models the service trains, each with its limits."""
     return [_supported_model(as_object(item)) for item in as_list(parse_object(body).get("data"), "data")]
 
 
@@ -188,19 +188,22 @@ def _supported_model(item: JsonObject) -> SupportedModel:
     configs = [as_object(config) for config in as_list(item.get("compute_configs") or [], "compute_configs")]
     default = str(item.get("default_gpu_type") or "")
     chosen = next((config for config in configs if config.get("gpu_type") == default), configs[0] if configs else {})
-    trainer = as_object(chosen.get("trainer_config"))
+    trainers = [as_object(config.get("trainer_config")) for config in [chosen, *configs]]
     return SupportedModel(
         as_id(item, "base_model"),
         str(chosen.get("gpu_type") or default),
-        _limits(as_object(trainer.get("lora"))),
-        _limits(as_object(trainer.get("full"))),
+        _first_limits(trainers, "lora"),
+        _first_limits(trainers, "full"),
         _optional_int(as_object(chosen.get("generator_config")), "context_length"),
     )
 
 
-def _limits(config: JsonObject) -> Limits | None:
-    if not config:
-        return None
+def _first_limits(trainers: list[JsonObject], way: str) -> Limits | None:
+    """Read the limits on the first hardware that trains this way: the default one comes first."""
+    return next((_limits(config) for trainer in trainers if (config := as_object(trainer.get(way)))), None)
+
+
+def _limits(config: JsonObject) -> Limits:
     return Limits(
         as_int(config.get("max_batch_size"), "max_batch_size"),
         as_int(config.get("max_seq_length"), "max_seq_length"),
