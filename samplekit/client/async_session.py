@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from samplekit.client import calls
 from samplekit.client.generation import GenerationSettings, model_inputs
 from samplekit.client.operations import AsyncOperation
-from samplekit.client.registry import warn_of_failures
+from samplekit.client.registry import warn_of_leftovers
 from samplekit.client.state import Samples, SessionState
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 class AsyncSession(SessionState):
     """A training session; leaving its ``async with`` block stops what was created for it.
+
+    Leaving waits up to 300 s for what was submitted, unless an error ends the block, and warns of what was lost.
 
     Operations run in the order they were submitted, so a step may be submitted before the gradient it applies is
     computed. Samples are checked before they are sent; `allow` names findings to accept.
@@ -165,13 +167,16 @@ class AsyncSession(SessionState):
         return AsyncOperation(self._pick_up(id, kind, prompts), self._driver)
 
     async def stop(self) -> None:
-        """Stop the session, and the resources if they were created for it; wait until nothing more is paid."""
+        """Stop the session, and the resources if they were created for it; wait until nothing more is paid.
+
+        Operations that still run are dropped: collect their results first.
+        """
         self._left = True
         await self._driver.run(self._stop_flow())
 
     def detach(self) -> None:
-        """Leave the session running: leaving the ``async with`` block will not stop it. It costs until stopped."""
-        self._left = True
+        """Let the session run on when its ``async with`` block is left. It costs until stopped."""
+        self._stops = False
 
     async def _submit(self, submission: Submission[T]) -> AsyncOperation[T]:
         return AsyncOperation(await self._driver.run(self._submit_flow(submission)), self._driver)
@@ -186,5 +191,5 @@ class AsyncSession(SessionState):
         if self._left:
             return
         self._left = True
-        failures = await self._driver.run(self._leave_flow(look=error is None or isinstance(error, Exception)))
-        warn_of_failures(self.id, failures)
+        leftovers = await self._driver.run(self._leave_flow(orderly=error is None))
+        warn_of_leftovers(self.id, leftovers)

@@ -48,7 +48,7 @@ class Handle(Generic[T]):
         if self._value is not None:
             return self._value[0]
         deadline = None if timeout is None else self.terms.runtime.clock() + timeout
-        answer = yield from self._finish(deadline)
+        answer = yield from self.finish(deadline)
         if answer is None:
             raise OperationTimeoutError(
                 f"{self.kind} operation {self.answer.id} still runs after {timeout:g} s: keep it and ask again",
@@ -71,7 +71,8 @@ class Handle(Generic[T]):
         self._value = (value,)
         return value
 
-    def _finish(self, deadline: float | None) -> Flow[OperationAnswer | None]:
+    def finish(self, deadline: float | None) -> Flow[OperationAnswer | None]:
+        """Wait until it is finished; None where the deadline, on the runtime's clock, comes first."""
         if self.answer.finished:
             return self.answer
         where = (self.terms, self.session_id, self.kind, self.answer.id)

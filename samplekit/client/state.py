@@ -12,7 +12,7 @@ from samplekit.client.generation import model_inputs
 from samplekit.client.lifecycle import stop_resources, stop_session
 from samplekit.client.operations import Handle
 from samplekit.client.plans import OpenSession
-from samplekit.client.registry import Uncollected
+from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
 from samplekit.client.settings import text
 from samplekit.client.steps import Work
 from samplekit.errors import ServiceError
@@ -39,6 +39,7 @@ class SessionState:
         self._opened, self._terms = opened, terms
         self._uncollected = Uncollected()
         self._left = False
+        self._stops = opened.owned
         self.allow: Collection[str] = ()
 
     @property
@@ -113,16 +114,16 @@ class SessionState:
             if self._opened.owned:
                 yield from stop_resources(self._terms, self._opened.resources_id)
 
-    def _leave_flow(self, *, look: bool) -> Flow[list[str]]:
-        """Find uncollected failures, then stop what was created."""
-        failures: list[str] = []
+    def _leave_flow(self, *, orderly: bool) -> Flow[Leftovers]:
+        """Stop what was created, after what was submitted has finished; at once where an error ends the block."""
+        leftovers = Leftovers()
         try:
-            if look:
-                failures = yield from self._uncollected.failures()
+            if orderly:
+                leftovers = yield from self._uncollected.settle(LEAVE_SECONDS if self._stops else None)
         finally:
-            if self._opened.owned:
+            if self._stops:
                 yield from self._stop_flow()
-        return failures
+        return leftovers
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.base_model}>"

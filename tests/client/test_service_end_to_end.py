@@ -146,6 +146,14 @@ def test_a_loop_trains(client):
     assert losses[5] < losses[0]
 
 
+def test_the_last_step_of_a_loop_is_not_dropped_by_leaving(client, service):
+    with client.session() as session:
+        for _ in range(3):
+            session.forward_backward(SAMPLES, sk.CrossEntropy())
+            session.optim_step(learning_rate=1e-3)
+    assert service.service.sessions[session.id].step == 3
+
+
 def test_completions_become_samples_that_train(client):
     with client.session() as session:
         (group,) = session.generate([[1, 2, 3]], num_samples=2, max_tokens=4, seed=3).result()

@@ -10,6 +10,7 @@ import pytest
 from service_double import MODELS, OPERATIONS, READY, RUNNING, SESSION, STATUS, operation
 
 import samplekit as sk
+from samplekit.wire.answers import Limits
 
 SUBMIT = f"POST {OPERATIONS}/.*"
 STOPS = [f"/v1/rl/training-sessions/{SESSION}/stop", "/v1/rl/model-resources/res-1/stop?force=true"]
@@ -105,6 +106,46 @@ def test_an_id_that_is_none_is_refused_before_any_request(side, bad):
     assert side.double.seen == []
 
 
+LIMITS = {"max_batch_size": 8, "max_seq_length": 64}
+
+
+def offered(*trainers):
+    configs = [{"gpu_type": f"G{index}", "trainer_config": trainer} for index, trainer in enumerate(trainers)]
+    return {"data": [{"base_model": "m", "default_gpu_type": "G0", "compute_configs": configs}]}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "rank", "words"),
+    [
+        ({"lora": LIMITS}, None, "lora_rank is None.*m offers LoRA only: pass lora_rank="),
+        ({"full": LIMITS}, 8, "lora_rank is 8 and m offers full weights only: leave lora_rank out"),
+    ],
+)
+def test_a_way_of_training_that_a_model_does_not_offer_is_refused_before_anything_is_created(
+    side, trainer, rank, words
+):
+    side.double.answer("GET .*/supported-models", offered(trainer))
+    for ask in (side.client().session, side.client().estimate_cost):
+        with pytest.raises(sk.ServiceError, match=words):
+            ask(base_model="m", lora_rank=rank)
+    assert {item.method for item in side.double.seen} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("models", "limits"),
+    [
+        (offered({}), None),
+        ({"data": []}, None),
+        ({"data": [{"base_model": "m"}]}, None),
+        (offered({"full": LIMITS}, {"lora": LIMITS}), 8),  # on other hardware than the default one
+    ],
+)
+def test_what_is_not_known_of_a_model_is_left_to_the_service(side, models, limits):
+    side.double.answer("GET .*/supported-models", models)
+    session = side.client().session(base_model="m", lora_rank=8)
+    assert session.limits == (None if limits is None else Limits(8, 64))
+
+
 @pytest.mark.parametrize("where", ["resources", "session create", "session"])
 def test_resources_are_stopped_when_the_session_cannot_be_had(side, where):
     error = {"code": "X_CAPACITY", "message": "none left"}
@@ -188,6 +229,101 @@ def test_a_detached_session_is_left_running_and_a_stopped_one_is_not_stopped_twi
     with side.client().session(base_model="m") as session:
         session.stop()
     assert stops(side) == STOPS
+
+
+def test_a_detached_session_works_on_inside_its_block_and_is_left_afterwards(side):
+    side.double.answer(SUBMIT, operation("COMPLETED", {"step": 1}))
+    with side.client().session(base_model="m") as session:
+        session.detach()
+        assert session.optim_step().result() == 1
+    assert stops(side) == []
+    with pytest.raises(sk.ServiceError, match="was left"):
+        session.optim_step()
+
+
+def leave_after_steps(client, num_steps=1, *, before_leaving=lambda: None):
+    """Submit steps that nobody collects, and leave."""
+    with client.session(base_model="m") as session:
+        for _ in range(num_steps):
+            session.optim_step()
+        before_leaving()
+
+
+PENDING = {"id": "op-1", "status": STATUS + "PENDING"}
+POLL = f"GET {OPERATIONS}/optim-step/op-1"
+
+
+def test_leaving_waits_for_what_was_submitted_and_then_stops(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING, PENDING, operation("COMPLETED", {"step": 1}))
+    with warnings.catch_warnings(), side.client().session(base_model="m") as session:
+        warnings.simplefilter("error")
+        session.optim_step()
+    asked = [item.path for item in side.double.seen]
+    assert len(side.double.calls(POLL)) == 3
+    assert asked.index(STOPS[0]) > max(n for n, path in enumerate(asked) if path.endswith("/op-1"))
+    assert stops(side) == STOPS
+
+
+def test_what_still_runs_after_300_seconds_is_named_and_the_session_stopped(side):
+    side.double.answer(SUBMIT, PENDING, {**PENDING, "id": "op-2"})
+    side.double.answer(f"GET {OPERATIONS}/.*", PENDING)
+    began = side.time.now
+    with pytest.warns(RuntimeWarning, match="optim-step operation op-1, optim-step operation op-2") as caught:
+        leave_after_steps(side.client(), 2)
+    assert side.time.now - began == pytest.approx(300.0)
+    assert stops(side) == STOPS
+    if side.kind == "blocking":
+        assert caught[0].filename == __file__
+
+
+def test_a_service_that_cannot_say_what_became_of_an_operation_is_stopped_and_the_operation_named(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, httpx.Response(403))
+    with pytest.warns(RuntimeWarning, match="op-1"), side.client().session(base_model="m") as session:
+        session.optim_step()
+    assert stops(side) == STOPS
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_an_error_inside_the_block_stops_at_once_without_waiting_for_operations(side, error):
+    side.double.answer(SUBMIT, PENDING)
+
+    def fail():
+        raise error
+
+    with pytest.raises(error):
+        leave_after_steps(side.client(), before_leaving=fail)
+    assert not side.double.calls(POLL)
+    assert stops(side) == STOPS
+
+
+def test_an_interruption_while_leaving_still_stops(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING)
+    client = side.client()
+
+    def interrupt(seconds):
+        raise MemoryError
+
+    def prepare():
+        side.time.sleep = interrupt
+        client._driver._runtime = side.time.runtime()
+
+    with pytest.raises(MemoryError):
+        leave_after_steps(client, before_leaving=prepare)
+    assert stops(side) == STOPS
+
+
+def test_a_session_that_runs_on_is_left_without_waiting(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING)
+    with warnings.catch_warnings(), side.client().session(base_model="m") as session:
+        warnings.simplefilter("error")
+        session.detach()
+        session.optim_step()
+    assert side.time.pauses == []
+    assert len(side.double.calls(POLL)) == 1
 
 
 def test_a_session_that_was_left_submits_nothing(side, sample):
