@@ -11,8 +11,7 @@ import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample.arrays import FloatArray, IntArray, floats_array, freeze, ids_array
-
-MAX_LOGPROB = 0.001  # above 0 only by rounding
+from samplekit.sample.kinds import LOGPROB_LIMIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +82,9 @@ class Completion:
     def __hash__(self) -> int:
         return hash((self.tokens.tobytes(), self.reward))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), dict(vars(self)))
+
     def __repr__(self) -> str:
         return f"Completion({self.length} tokens, reward={self.reward}, stop_reason={self.stop_reason!r})"
 
@@ -95,7 +97,8 @@ class Group:
         prompt: token ids, int64 (P,), read-only.
         completions: G of them.
         id: what tells this group from every other; groups are formed by it, never by position or prompt.
-        prompt_logprobs: nats of the prompt's tokens, float32 (P,), where they were asked for; value 0 is a placeholder.
+        prompt_logprobs: nats of the prompt's tokens, float32 (P,), read-only, where they were asked for; value 0 is a
+            placeholder.
     """
 
     prompt: IntArray
@@ -120,7 +123,8 @@ class Group:
         object.__setattr__(self, "prompt", ids_array(_from_decimal(prompt), "prompt"))
         object.__setattr__(self, "completions", kept)
         object.__setattr__(self, "id", id)
-        object.__setattr__(self, "prompt_logprobs", prompt_logprobs)
+        logprobs = None if prompt_logprobs is None else floats_array(prompt_logprobs, "prompt_logprobs")
+        object.__setattr__(self, "prompt_logprobs", logprobs)
 
     def with_rewards(self, rewards: Callable[[Completion], float] | Sequence[float]) -> Group:
         """Give the same group with every completion scored.
@@ -157,8 +161,19 @@ class Group:
     def __hash__(self) -> int:
         return hash((self.id, self.prompt.tobytes(), len(self)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), dict(vars(self)))
+
     def __repr__(self) -> str:
         return f"Group({len(self.prompt)} prompt tokens, {len(self)} completions, id={self.id!r})"
+
+
+def _rebuild(kind: type[Any], fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a Completion or a Group
+    """Recreate one from its fields, as pickle and copy ask: numpy's own copies of its arrays could be written to."""
+    made = object.__new__(kind)
+    for name, value in fields.items():
+        object.__setattr__(made, name, freeze(value) if isinstance(value, np.ndarray) else value)  # pyright: ignore[reportUnknownArgumentType]
+    return made
 
 
 def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a reward function gives
@@ -195,7 +210,7 @@ def _aligned(tokens: object, logprobs: object) -> tuple[IntArray, FloatArray]:
         raise AlignmentError(
             f"completion.logprobs holds {len(values)} values, completion.tokens {len(ids)}: take both from one record"
         )
-    if values.max() > MAX_LOGPROB:
+    if values.max() > LOGPROB_LIMIT:
         index = int(values.argmax())
         raise SampleError(
             f"completion.logprobs[{index}] is {values[index]}, expected at most 0: give log-probabilities in nats"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 
@@ -75,3 +76,36 @@ def test_rewards_that_are_none_are_refused(rewards):
 def test_groups_hold_completions(completions):
     with pytest.raises(sk.SampleError, match="completions"):
         Group([1], completions)
+
+
+COPIES = {
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "replace": lambda value: value.with_rewards([2.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_holds_the_same_and_stays_read_only(how):
+    first = Completion([3], [-1.0], reward=1.0, stop_reason="stop", routed_experts_key="rk")
+    group = Group([1, 2], [first, Completion([], [])], id="g", prompt_logprobs=np.array([0, -1], dtype=np.float32))
+    copied = COPIES[how](group)
+    assert how == "replace" or copied == group
+    assert copied.prompt_logprobs.tolist() == [0, -1]
+    one = copied.completions[0]
+    assert (one.stop_reason, one.routed_experts_key) == ("stop", "rk")
+    arrays = [copied.prompt, copied.prompt_logprobs]
+    for item in copied.completions:
+        arrays += [item.tokens, item.logprobs]
+    assert not any(array.flags.writeable for array in arrays)
+    if how != "replace":
+        assert COPIES[how](first) == first
+        assert not COPIES[how](first).tokens.flags.writeable
+
+
+def test_a_group_does_not_share_its_prompts_logprobs_with_the_caller():
+    given = np.array([0, -1], dtype=np.float32)
+    group = Group([1, 2], [Completion([3], [-1.0])], prompt_logprobs=given)
+    given[1] = 5
+    assert group.prompt_logprobs.tolist() == [0, -1]
