@@ -253,3 +253,20 @@ def test_what_is_no_whole_number_is_an_answer_error(bad):
 
 def test_nan_in_an_answer_is_read():
     assert np.isnan(answers.parse_json(b'{"loss": NaN}')["loss"])
+
+
+@pytest.mark.parametrize("bad", [[[1.0]], [1.0, None], [None, 1.0], [True], [{}], ["x"], [10**400], 3, None, "12"])
+def test_what_is_no_list_of_numbers_is_an_answer_error(bad):
+    with pytest.raises(AnswerError, match="'n"):
+        answers.as_floats(bad, "n")
+
+
+def test_numbers_of_answers_may_be_strings_and_beyond_float32():
+    assert answers.as_floats([1, "-0.5", 1e300], "n").tolist() == [1, -0.5, float("inf")]
+    assert answers.as_floats([], "n").shape == (0,)
+
+
+def test_a_number_that_no_float_holds_is_no_metric_and_an_answer_error():
+    assert answers.parse_metrics({"metrics": {"a": 10**400, "b": 1, "c": float("inf")}}) == {"b": 1, "c": float("inf")}
+    with pytest.raises(AnswerError, match="'n'"):
+        answers.as_float(10**400, "n")

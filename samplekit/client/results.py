@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from samplekit.errors import AlignmentError, SampleError
+from samplekit.errors import SampleError
 from samplekit.losses import CrossEntropy, Loss
 from samplekit.rollouts import Completion, Group
 from samplekit.wire.answers import (
@@ -112,9 +112,19 @@ def parse_groups(output: JsonObject, prompts: Sequence[ModelInput], operation_id
 def _group(result: JsonObject, prompt: ModelInput, where: str, group_id: str) -> Group:
     sequences = as_list(result.get("sequences"), f"{where}.sequences")
     completions = [_completion(as_object(item), f"{where}.sequences[{n}]") for n, item in enumerate(sequences)]
-    found: Any = result.get("prompt_logprobs")
-    logprobs = None if found is None else as_floats(found, f"{where}.prompt_logprobs")
-    return Group(prompt.tokens, completions, id=group_id, prompt_logprobs=logprobs)
+    logprobs = _prompt_logprobs(result.get("prompt_logprobs"), f"{where}.prompt_logprobs")
+    try:
+        return Group(prompt.tokens, completions, id=group_id, prompt_logprobs=logprobs)
+    except SampleError as error:
+        raise error.reworded(f"{where}: {error}") from error
+
+
+def _prompt_logprobs(found: Any, name: str) -> FloatArray | None:  # noqa: ANN401 - any JSON
+    """Parse a prompt's logprobs; nothing predicts its first token, so the first may be null and is a placeholder."""
+    values = [] if found is None else as_list(found, name)
+    if not values:  # not asked for
+        return None
+    return as_floats([0.0, *values[1:]] if values[0] is None else values, name)
 
 
 def _completion(sequence: JsonObject, where: str) -> Completion:
@@ -127,5 +137,4 @@ def _completion(sequence: JsonObject, where: str) -> Completion:
             routed_experts_key=None if experts is None else str(experts),
         )
     except SampleError as error:
-        kind = AlignmentError if isinstance(error, AlignmentError) else SampleError
-        raise kind(f"{where}: {error}") from error
+        raise error.reworded(f"{where}: {error}") from error

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from samplekit.sample.arrays import FloatArray, freeze
+from samplekit.sample.kinds import describe_kind, is_number
 from samplekit.wire.names import TERMINAL_OPERATIONS, OperationStatus
 
 JsonObject = Mapping[str, Any]
@@ -232,7 +233,7 @@ def parse_logprobs(output: JsonObject) -> list[FloatArray] | None:
 def parse_metrics(output: JsonObject) -> dict[str, float]:
     """Parse the metrics of forward-backward; what is no number is left out."""
     found = as_object(output.get("metrics"))
-    return {str(name): float(value) for name, value in found.items() if isinstance(value, int | float)}
+    return {str(name): float(value) for name, value in found.items() if isinstance(value, float) or is_number(value)}
 
 
 def as_object(value: Any) -> JsonObject:  # noqa: ANN401 - any JSON
@@ -269,15 +270,21 @@ def as_float(value: Any, name: str) -> float:  # noqa: ANN401 - any JSON
     """Give a number, which may arrive as a string."""
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
-        raise AnswerError(f"the answer's {name!r} is {value!r}, expected a number") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise AnswerError(f"the answer's {name!r} is {describe_kind(value)}, expected a number") from error
 
 
 def as_floats(value: Any, name: str) -> FloatArray:  # noqa: ANN401 - any JSON
-    """Give a list of numbers as float32 (T,), read-only."""
+    """Give a list of numbers as float32 (T,), read-only; as elsewhere in answers a number may be a string."""
+    items = as_list(value, name)
+    strange = set(map(type, items)) - {int, float, str}
+    if strange:
+        found = next(index for index, item in enumerate(items) if type(item) in strange)
+        raise AnswerError(f"the answer's '{name}[{found}]' is {describe_kind(items[found])}, expected a number")
     try:
-        return freeze(np.array(as_list(value, name), dtype=np.float32))
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # a double beyond float32 becomes infinite
+            return freeze(np.array(items, dtype=np.float32))
+    except (ValueError, OverflowError) as error:
         raise AnswerError(f"the answer's {name!r} holds something that is no number") from error
 
 

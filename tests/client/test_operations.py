@@ -243,6 +243,21 @@ def test_generated_groups_convert_decimal_strings_and_keep_what_came(side):
     assert first.id != second.id
 
 
+def test_the_first_logprob_of_a_prompt_may_be_null_and_no_other_one(side):
+    sequence = {"tokens": [1], "logprobs": [-0.5]}
+
+    def result(logprobs):
+        found = {"sequences": [sequence], "prompt_logprobs": logprobs}
+        side.double.answer(SUBMIT, operation("COMPLETED", {"results": [found]}))
+        return side.session().generate([[1, 2, 3]]).result()
+
+    assert result([None, -1, -2])[0].prompt_logprobs.tolist() == [0, -1, -2]
+    assert result(None)[0].prompt_logprobs is result([])[0].prompt_logprobs is None
+    for bad in ([0, None, -2], [[0, -1, -2]], [None, [-1], -2], 3):
+        with pytest.raises(sk.OperationError, match=r"results\[0\]\.prompt_logprobs"):
+            result(bad)
+
+
 @pytest.mark.parametrize("logprobs", [None, [-0.5], [-0.5, float("nan")], [-0.5, 0.2], [-0.5, None]])
 def test_a_completion_that_cannot_be_trained_is_named(side, logprobs):
     good = {"tokens": [1, 2], "logprobs": [-0.5, -0.01]}
