@@ -11,6 +11,7 @@ from samplekit.client import AsyncClient, AsyncOperation, AsyncSession, Client, 
 EXPECTED = {
     (Client, "__init__"): "self, *, base_url=None, api_key=None, timeout=300.0, max_retries=7, transport=None",
     (Client, "supported_models"): "self",
+    (Client, "estimate_cost"): "self, *, base_model=None, lora_rank=None, num_generators=1",
     (Client, "session"): "self, *, base_model=None, lora_rank=None, lora_alpha=None, lora_seed=None, num_generators=1, "
     "name=None, resume_from=None",
     (Client, "attach"): "self, session_id",
@@ -22,6 +23,7 @@ EXPECTED = {
     (Session, "generate"): "self, prompts, *, num_samples=1, max_tokens=None, temperature=1.0, top_p=1.0, top_k=-1, "
     "stop=(), seed=None, prompt_logprobs=False",
     (Session, "weights_sync"): "self, kind='synchronous'",
+    (Session, "operation"): "self, id, kind, *, prompts=None",
     (Session, "batches"): "self, samples, *, batch_size=None, max_tokens=None, epochs=1, seed=0",
     (Session, "stop"): "self",
     (Session, "detach"): "self",
@@ -40,8 +42,21 @@ def spelled(function):
 
 @pytest.mark.parametrize(("cls", "name"), EXPECTED)
 def test_signatures_are_those_of_the_page(cls, name):
-    assert spelled(getattr(cls, name)) == EXPECTED[cls, name].replace("stop=()", "stop=()")
+    assert spelled(getattr(cls, name)) == EXPECTED[cls, name]
+
+
+@pytest.mark.parametrize(("cls", "name"), EXPECTED)
+def test_the_async_side_takes_what_the_blocking_side_takes(cls, name):
     assert spelled(getattr(ASYNC[cls], name)) == EXPECTED[cls, name]
+
+
+def test_the_local_services_signatures_are_those_of_the_page():
+    """Imported here alone: they load torch."""
+    from samplekit.server import LocalService, create_app
+
+    expected = "self, *, model='samplekit/tiny', port=0, token=None, state_dir=None"
+    assert spelled(LocalService.__init__) == expected
+    assert spelled(create_app) == "model='samplekit/tiny', *, token=None, state_dir=None"
 
 
 @pytest.mark.parametrize("cls", ASYNC)
