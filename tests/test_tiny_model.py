@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoTokenizer
 
+from samplekit.chat.load import TINY, packaged_model
 from samplekit.server import load_model
-from samplekit.server.model_loading import TINY_FOLDER
 
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
+FOLDER = packaged_model(TINY)
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Kraków"}}}
 CHAT = [
@@ -33,11 +34,11 @@ CHAT = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return AutoTokenizer.from_pretrained(TINY_FOLDER)
+    return AutoTokenizer.from_pretrained(FOLDER)
 
 
 def test_its_size_is_what_is_promised(tokenizer):
-    config, loaded = AutoConfig.from_pretrained(TINY_FOLDER), load_model()
+    config, loaded = AutoConfig.from_pretrained(FOLDER), load_model()
     assert 2000 <= len(tokenizer) == config.vocab_size == loaded.vocab_size <= 3000
     assert loaded.context_length == 4096
     assert 1e6 <= loaded.module.num_parameters() <= 3e6
@@ -102,7 +103,7 @@ def test_an_unknown_role_is_an_error(tokenizer):
 
 
 def test_training_the_tokenizer_again_gives_the_file_that_ships(tmp_path):
-    shipped = (TINY_FOLDER / "tokenizer.json").read_bytes()
+    shipped = (FOLDER / "tokenizer.json").read_bytes()
     code = f"import scripts.train_tiny_tokenizer as t, pathlib; t.FOLDER = pathlib.Path({str(tmp_path)!r}); t.main()"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
     same = (tmp_path / "tokenizer.json").read_bytes() == shipped

@@ -11,7 +11,6 @@ import click
 
 from samplekit._version import __version__
 from samplekit.cli.screen import errors, results
-from samplekit.errors import ServiceError
 
 
 @click.command()
@@ -39,20 +38,11 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
     )
     signal.signal(signal.SIGTERM, _interrupt)
     errors.print(f"loading {model} ...", style="dim")
-    service = LocalService(model=model, port=port, token=token, state_dir=state_dir)
-    try:
-        service.start()
-    except OSError as error:
-        raise ServiceError(
-            f"port {port} cannot be listened on ({error.strerror}): choose another with --port"
-        ) from error
-    try:
+    with LocalService(model=model, port=port, token=token, state_dir=state_dir) as service:
         results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
         key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
         results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
         service.wait()
-    finally:
-        service.stop()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

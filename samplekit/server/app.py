@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as AppRoute
 
+from samplekit.chat.load import TINY
 from samplekit.server.access import Gate
 from samplekit.server.bodies import (
     ExtendBody,
@@ -22,7 +23,7 @@ from samplekit.server.bodies import (
     SessionUpdate,
     parse_body,
 )
-from samplekit.server.model_loading import TINY, LoadedModel, load_model
+from samplekit.server.model_loading import LoadedModel, load_model
 from samplekit.server.operation_routes import get_operation, submit_operation
 from samplekit.server.pages import page
 from samplekit.server.payload_routes import PAYLOAD_PATH, download_url, get_payload, put_payload, upload_url

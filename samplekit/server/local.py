@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from samplekit.chat.load import TINY
+from samplekit.errors import ServiceError
 from samplekit.server.app import create_app
-from samplekit.server.model_loading import TINY
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
+
+    from starlette.applications import Starlette
 
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.service import Service
@@ -58,6 +62,7 @@ class LocalService:
         self._port = port
         self._token = token
         self._state_dir = state_dir
+        self._url: str | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._service: Service | None = None
@@ -65,9 +70,9 @@ class LocalService:
     @property
     def url(self) -> str:
         """The base URL for clients."""
-        if self._server is None:
+        if self._url is None:
             raise RuntimeError("the service is not running: enter it with 'with LocalService() as service'")
-        return f"http://{HOST}:{self._port}"
+        return self._url
 
     @property
     def service(self) -> Service:
@@ -77,16 +82,29 @@ class LocalService:
         return self._service
 
     def start(self) -> Self:
-        """Load the model, listen, and return once requests are answered."""
+        """Load the model, listen, and return once requests are answered.
+
+        Raises:
+            SampleError: the model cannot be loaded.
+            ServiceError: the port cannot be listened on, or the service did not start; nothing of it is left.
+        """
         if self._server is not None:
             raise RuntimeError("the service is running already")
-        listener = self._listen()
-        try:
+        with contextlib.ExitStack() as undo:
+            listener = self._listen()
+            undo.callback(listener.close)
             app = create_app(self._model, token=self._token, state_dir=self._state_dir)
-        except BaseException:
-            listener.close()
-            raise
+            undo.callback(app.state.service.close)
+            undo.callback(self.stop)
+            self._serve(app, listener)
+            undo.pop_all()
         self._service = app.state.service
+        self._url = f"http://{HOST}:{listener.getsockname()[1]}"
+        logger.info("serving %s on %s", self.service.model.name, self.url)
+        return self
+
+    def _serve(self, app: Starlette, listener: socket.socket) -> None:
+        """Answer requests on a thread; returns once the first can come."""
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -102,10 +120,8 @@ class LocalService:
         deadline = time.monotonic() + START_TIMEOUT
         while not server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise RuntimeError("the service did not start: see the log of uvicorn")
+                raise ServiceError(f"the service did not start within {START_TIMEOUT:.0f} s: see the log of uvicorn")
             time.sleep(0.005)
-        logger.info("serving %s on %s", self.service.model.name, self.url)
-        return self
 
     def stop(self) -> None:
         """Stop listening, finish the operation that runs, and wait until all threads have ended."""
@@ -113,7 +129,7 @@ class LocalService:
             return
         self._server.should_exit = True
         self._thread.join()
-        self._server = self._thread = self._service = None
+        self._server = self._thread = self._service = self._url = None
 
     def wait(self) -> None:
         """Block until the service ends or the caller is interrupted."""
@@ -132,8 +148,10 @@ class LocalService:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((HOST, self._port))
             listener.listen(512)
-        except BaseException:
+        except OSError as error:
             listener.close()
-            raise
-        self._port = listener.getsockname()[1]
+            raise ServiceError(
+                f"port {self._port} cannot be listened on ({error.strerror or error}): choose another, "
+                "0 takes a free one"
+            ) from error
         return listener

@@ -9,16 +9,16 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from samplekit.chat.load import TINY, configured_stop_ids, first_line, local_folder, packaged_model
+from samplekit.errors import SampleError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-TINY = "samplekit/tiny"
-TINY_FOLDER = Path(__file__).resolve().parents[1] / "models" / "tiny"
 TINY_SEED = 20_240_607
 # Where a configuration does not say how much context its model has.
 FALLBACK_CONTEXT = 4096
@@ -52,32 +52,53 @@ def load_model(name: str = TINY) -> LoadedModel:
 
     Args:
         name: ``samplekit/tiny``, whose weights are drawn from a fixed seed, or a Hugging Face path or id.
-    """
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    auto: Any = AutoModelForCausalLM  # its class methods are untyped
+    Raises:
+        SampleError: there is no such model, or its files are not whole; the message names it.
+    """
     started = time.perf_counter()
-    source = str(TINY_FOLDER) if name == TINY else name
-    if name == TINY:
-        config = AutoConfig.from_pretrained(source)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(TINY_SEED)
-            module = auto.from_config(config, dtype=torch.float32)
-    else:
-        module = auto.from_pretrained(source, dtype=torch.float32)
-    frozen = cast("PreTrainedModel", module.eval().requires_grad_(requires_grad=False))
-    tokenizer = _load_tokenizer(source)
-    text_config: Any = frozen.config.get_text_config()
-    embeddings: Any = frozen.get_input_embeddings()
-    logger.info("loaded %s in %.1f s: %d parameters", name, time.perf_counter() - started, frozen.num_parameters())
+    source = str(local_folder(name) or name)
+    try:
+        module = _draw_weights(source) if packaged_model(name) else _load_weights(source)
+        tokenizer = _load_tokenizer(source)
+    except Exception as error:
+        raise SampleError(
+            f"the model {name!r} cannot be loaded ({first_line(error)}): check the spelling, the network and your "
+            "access, or pass a folder that holds config.json and the weights"
+        ) from error
+    text_config: Any = module.config.get_text_config()
+    embeddings: Any = module.get_input_embeddings()
+    logger.info("loaded %s in %.1f s: %d parameters", name, time.perf_counter() - started, module.num_parameters())
     return LoadedModel(
         name,
-        frozen,
+        module,
         tokenizer,
         int(embeddings.weight.shape[0]),
         int(getattr(text_config, "max_position_embeddings", None) or FALLBACK_CONTEXT),
-        _stop_ids(source, text_config, tokenizer),
+        _stop_ids(name, text_config, tokenizer),
     )
+
+
+def _load_weights(source: str) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM  # its class methods are untyped
+    return _frozen(auto.from_pretrained(source, dtype=torch.float32))
+
+
+def _draw_weights(source: str) -> PreTrainedModel:
+    """Make the packaged model, which comes without weights: a fixed seed gives the same ones every time."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM
+    config = AutoConfig.from_pretrained(source)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(TINY_SEED)
+        return _frozen(auto.from_config(config, dtype=torch.float32))
+
+
+def _frozen(module: torch.nn.Module) -> PreTrainedModel:
+    return cast("PreTrainedModel", module.eval().requires_grad_(requires_grad=False))
 
 
 def _load_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
@@ -95,16 +116,10 @@ def _load_tokenizer(source: str) -> PreTrainedTokenizerBase | None:
     return cast("PreTrainedTokenizerBase", found)
 
 
-def _stop_ids(source: str, config: Any, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:  # noqa: ANN401
+def _stop_ids(name: str, config: Any, tokenizer: PreTrainedTokenizerBase | None) -> frozenset[int]:  # noqa: ANN401
     """Collect what ends a completion: the generation config's ids, the model's and the tokenizer's eos."""
-    from transformers import GenerationConfig
-
-    try:
-        generation: Any = GenerationConfig.from_pretrained(source).eos_token_id
-    except OSError:
-        generation = None
-    found: set[int] = set()
-    for ids in (generation, getattr(config, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)):
+    found = set(configured_stop_ids(name))
+    for ids in (getattr(config, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)):
         if isinstance(ids, int):
             found.add(ids)
         elif isinstance(ids, Iterable):

@@ -10,6 +10,8 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from samplekit.errors import ServiceError
+
 
 class PayloadStore:
     """Files that a URL, not a key, gives access to: whoever holds the signed URL may read or write that one file."""
@@ -17,7 +19,10 @@ class PayloadStore:
     def __init__(self, folder: Path | None = None) -> None:
         """Keep payloads in ``folder``, or in a temporary one that `close` removes."""
         self._folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="samplekit-payloads-"))
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ServiceError(f"payloads cannot be kept in {folder} ({error.strerror}): choose another") from error
         # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.
         self._remove = None if folder is not None else weakref.finalize(self, shutil.rmtree, self._folder, True)
         self._secret = secrets.token_bytes(32)
@@ -53,11 +58,6 @@ class PayloadStore:
         if payload_id in self._owners:
             self.path(payload_id).unlink(missing_ok=True)
             del self._owners[payload_id]
-
-    def discard_session(self, session_id: str) -> None:
-        """Forget every payload of a session."""
-        for payload_id in [known for known, owner in self._owners.items() if owner == session_id]:
-            self.discard(payload_id)
 
     def signature(self, payload_id: str) -> str:
         """Sign a payload's URL."""

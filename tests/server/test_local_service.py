@@ -8,6 +8,7 @@ import httpx
 import pytest
 from plain_caller import open_plain
 
+from samplekit import SampleError, ServiceError
 from samplekit.server import LocalService
 from samplekit.wire import names as wire
 
@@ -17,11 +18,12 @@ def test_it_starts_quickly_answers_and_leaves_no_thread(loaded):
     started = time.monotonic()
     with LocalService(model=loaded) as service:
         assert time.monotonic() - started < 3
-        assert service.url.startswith("http://127.0.0.1:")
+        url = service.url
+        assert url.startswith("http://127.0.0.1:")
         assert httpx.get(f"{service.url}/healthz").json()["status"] == "ok"
     assert set(threading.enumerate()) <= before
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://127.0.0.1:{service._port}/healthz")
+        httpx.get(f"{url}/healthz")
 
 
 def test_stopping_with_open_connections_and_work_ends_cleanly(loaded):
@@ -45,11 +47,41 @@ def test_two_services_do_not_meet(loaded):
 
 def test_a_port_is_kept_and_free_again_after_stopping(loaded):
     with LocalService(model=loaded) as service:
-        port = service._port
-        with pytest.raises(OSError), LocalService(model=loaded, port=port):
+        port = int(service.url.rpartition(":")[2])
+        with pytest.raises(ServiceError, match=f"port {port} cannot"), LocalService(model=loaded, port=port):
             pass
     with LocalService(model=loaded, port=port) as again:
         assert again.url.endswith(f":{port}")
+
+
+def test_a_failed_start_leaves_nothing_and_starting_again_works(loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # payloads without a state directory go here
+    before = set(threading.enumerate())
+    service = LocalService(model=loaded)
+
+    async def refuse(server, sockets=None):
+        server.should_exit = True
+
+    with monkeypatch.context() as broken:
+        broken.setattr("uvicorn.Server.startup", refuse)
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="did not start"):
+                service.start()
+            assert set(threading.enumerate()) <= before
+            assert list(tmp_path.iterdir()) == []
+            with pytest.raises(RuntimeError, match="not running"):
+                _ = service.url
+    with service:
+        assert httpx.get(f"{service.url}/healthz").status_code == 200
+
+
+def test_a_model_that_cannot_be_loaded_frees_the_port(loaded, tmp_path):
+    with LocalService(model=loaded) as service:
+        port = int(service.url.rpartition(":")[2])
+    with pytest.raises(SampleError, match="nowhere"):
+        LocalService(model=str(tmp_path / "nowhere"), port=port).start()
+    with LocalService(model=loaded, port=port):
+        pass
 
 
 def test_asking_before_it_runs_says_how(loaded):
@@ -69,7 +101,7 @@ def test_a_state_directory_holds_the_payloads(loaded, tmp_path):
     assert (tmp_path / "state" / "payloads").is_dir()
 
 
-@pytest.mark.parametrize("missing", ["torch", "starlette", "uvicorn"])
+@pytest.mark.parametrize("missing", ["torch", "starlette", "uvicorn", "peft"])
 def test_a_missing_extra_names_the_command_that_installs_it(missing):
     code = f"""
         import sys
