@@ -49,8 +49,8 @@ def target_logprobs(
     """
     if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
         raise SampleError(
-            f"temperature of target_logprobs is {temperature!r:.80}, expected a finite number above 0: pass the one that "
-            "the tokens were drawn at, and 1.0 for tokens taken greedily"
+            f"temperature of target_logprobs is {temperature!r:.80}, expected a finite number above 0: pass the one "
+            "that the tokens were drawn at, and 1.0 for tokens taken greedily"
         )
     inputs = [sample.model_input.tokens for sample in samples]
     targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
