@@ -12,13 +12,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from samplekit.chat.closings import Closings
 from samplekit.chat.control import ControlGuard, control_tokens
 from samplekit.chat.encode import Encoder
 from samplekit.chat.kwargs import Thinking, plan_kwargs
+from samplekit.chat.load import configured_stop_ids
 from samplekit.chat.messages import Conversation, read_conversation
 from samplekit.chat.plan import AfterStop, Planner, Program, TrainOn, trained_replies
 from samplekit.chat.presence import Presence
@@ -195,7 +195,7 @@ class Engine:
         texts = [self._stop_text(stop) for stop in self.options.stop_tokens or ()]
         eos = getattr(self.tokenizer, "eos_token", None)
         texts += [str(eos)] if eos else []
-        texts += [text for number in self._configured_eos() if (text := token_text(self.tokenizer, number))]
+        texts += [text for number in configured_stop_ids(self.name) if (text := token_text(self.tokenizer, number))]
         return list(dict.fromkeys(texts))
 
     def _stop_text(self, stop: int | str) -> str:
@@ -206,14 +206,6 @@ class Engine:
             if text is not None:
                 return text
         raise refuse("invalid_option", f"stop_tokens holds {stop!r}, which is no token of this tokenizer")
-
-    def _configured_eos(self) -> list[int]:
-        """Read the eos ids of a generation_config.json that lies beside the tokenizer."""
-        path = Path(self.name) / "generation_config.json" if self.name else None
-        if path is None or not path.is_file():
-            return []
-        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-        return [found] if isinstance(found, int) else list(found or ())
 
     def _with_system(self, conversation: Conversation, program: Program) -> tuple[Conversation, dict[str, Any]]:
         """Apply ``system_slot`` where the template has none."""
