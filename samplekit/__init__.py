@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 from samplekit._version import __version__
 
 if TYPE_CHECKING:
+    from samplekit.batching import labels_from_mask
     from samplekit.build import build_sample
-    from samplekit.chat import BuildResult, ChatTemplate, SampleBuilder, Skipped, Turn, build_chat_samples
+    from samplekit.chat import (
+        BuildResult,
+        ChatTemplate,
+        SampleBuilder,
+        Skipped,
+        TemplateReport,
+        Turn,
+        build_chat_samples,
+    )
     from samplekit.checks import Finding, Report, check
     from samplekit.errors import (
         AlignmentError,
@@ -70,20 +79,23 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "Skipped",
     "StatusError",
     "TemplateError",
+    "TemplateReport",
     "TensorData",
     "Turn",
     "__version__",
     "build_chat_samples",
     "build_sample",
     "check",
+    "labels_from_mask",
     "read_chats",
     "read_samples",
     "write_samples",
 ]
 
 _HOMES = {
+    "batching": ("labels_from_mask",),
     "build": ("build_sample",),
-    "chat": ("BuildResult", "ChatTemplate", "SampleBuilder", "Skipped", "Turn", "build_chat_samples"),
+    "chat": ("BuildResult", "ChatTemplate", "SampleBuilder", "Skipped", "TemplateReport", "Turn", "build_chat_samples"),
     "checks": ("Finding", "Report", "check"),
     "errors": (
         "AlignmentError",

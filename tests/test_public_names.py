@@ -9,8 +9,8 @@ import samplekit
 REQUIRED = inspect.Parameter.empty
 EVERYTHING_BUILT_SO_FAR = {
     "ChatTemplate", "Completion", "EncodedText", "Finding", "Group", "ModelInput", "Report", "Sample", "SampleBuilder",
-    "BuildResult", "Skipped", "TensorData", "Turn", "build_chat_samples", "build_sample", "check", "read_chats",
-    "read_samples", "write_samples",
+    "BuildResult", "Skipped", "TemplateReport", "TensorData", "Turn", "build_chat_samples", "build_sample", "check",
+    "labels_from_mask", "read_chats", "read_samples", "write_samples",
     "CISPO", "CrossEntropy", "DPPO", "DRO", "GRPO", "ImportanceSampling", "PPO",
     "AlignmentError", "ConnectionFailedError", "FileFormatError", "LossInputError", "MissingExtraError", "OperationError",
     "OperationFailedError", "OperationTimeoutError", "PackingError", "PrefixMismatchError", "SampleError",
@@ -47,6 +47,7 @@ SIGNATURES = {
         {"self": REQUIRED, "messages": REQUIRED, "tools": None},
         {"train_on": "all", "merge": False, "max_length": None, "truncation": "error"},
     ),
+    "ChatTemplate.report": ({"self": REQUIRED}, {}),
     "ChatTemplate.decode": ({"self": REQUIRED, "ids": REQUIRED}, {}),
     "ChatTemplate.encode": ({"self": REQUIRED, "text": REQUIRED}, {}),
     "build_chat_samples": (
@@ -81,6 +82,7 @@ SIGNATURES = {
     "Report.raise_for_errors": ({"self": REQUIRED}, {}),
     "Report.to_dict": ({"self": REQUIRED}, {}),
     "Finding": ({"code": REQUIRED, "path": REQUIRED, "message": REQUIRED}, {}),
+    "labels_from_mask": ({"tokens": REQUIRED, "loss_mask": REQUIRED}, {"ignore_index": -100}),
     "read_chats": ({"source": REQUIRED}, {}),
     "read_samples": ({"path": REQUIRED}, {}),
     "write_samples": ({"path": REQUIRED, "samples": REQUIRED}, {"lock": None}),

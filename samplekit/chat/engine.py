@@ -95,8 +95,7 @@ class Engine:
         Raises:
             TemplateError: ``invalid_message``, ``control_token_in_content``, ``system_message_dropped``.
         """
-        has_tools = tools is not None and tools not in ("", []) and "tool_use" in self._renderers
-        program = self.program("tool_use" if has_tools else "default" if "default" in self._renderers else None)
+        program = self.program_for(has_tools=tools is not None and tools not in ("", []))
         conversation = read_conversation(messages, tools, program.shape, self.guard)
         conversation, choice = self._with_system(conversation, program)
         return program, conversation, choice
@@ -170,6 +169,17 @@ class Engine:
         templates = {key: renderer.text for key, renderer in self._renderers.items()}
         parts = json.dumps([state, templates, special_strings(self.tokenizer)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def template_names(self) -> list[str]:
+        """The names of the tokenizer's templates; one that has no name is ``default``."""
+        return list(self._renderers)
+
+    def program_for(self, *, has_tools: bool) -> Program:
+        """Give the program of the template that conversations with, or without, tools use."""
+        if has_tools and "tool_use" in self._renderers:
+            return self.program("tool_use")
+        return self.program("default" if "default" in self._renderers else None)
 
     def program(self, key: str | None) -> Program:
         """Give the program of a named template, made once; None names the first."""

@@ -20,6 +20,7 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+MARK_START, MARK_END = "\ufdd4", "\ufdd5"
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 _DICT_READERS = frozenset({"get", "items", "keys", "values"})
 _STR_READERS = frozenset(name for name in dir(str) if not name.startswith("_")) - {"format", "format_map"}
@@ -31,10 +32,18 @@ class _GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
-    def parse(self, parser: Parser) -> nodes.Node:
+    def parse(self, parser: Parser) -> nodes.Scope:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.Scope(body, lineno=line)
+
+
+class _MarkedGenerationTag(_GenerationTag):
+    """Write MARK_START and MARK_END around what ``{% generation %}`` covers, so that its spans can be read off."""
+
+    def parse(self, parser: Parser) -> nodes.Scope:
+        scope = super().parse(parser)
+        return nodes.Scope([_text(MARK_START), *scope.body, _text(MARK_END)], lineno=scope.lineno)
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
@@ -72,6 +81,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().call(__context, __obj, *args, **kwargs)
 
 
+def _text(text: str) -> nodes.Output:
+    return nodes.Output([nodes.TemplateData(text)])
+
+
 def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
@@ -86,14 +99,18 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def chat_environment() -> ChatEnvironment:
+def chat_environment(*, marked: bool = False) -> ChatEnvironment:
     """Build the environment: trimmed blocks, loop controls, ``generation`` tags, JSON without HTML escapes.
+
+    Args:
+        marked: write MARK_START and MARK_END around what ``generation`` tags cover.
 
     Returns:
         An environment whose templates expect ``strftime_now`` among the render's variables: the clock belongs to a
         conversation, not to a process.
     """
-    environment = ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+    tag = _MarkedGenerationTag if marked else _GenerationTag
+    environment = ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[tag, loopcontrols])
     filters: dict[str, Any] = environment.filters
     filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception  # pyright: ignore[reportArgumentType] - typed for its own

@@ -19,6 +19,7 @@ ToolDict: TypeAlias = dict[str, Any]
 Render: TypeAlias = Callable[[list[MessageDict]], str]
 
 _ENVIRONMENT = chat_environment()
+_MARKED_ENVIRONMENT = chat_environment(marked=True)
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
 
 
@@ -33,19 +34,23 @@ class Renderer:
         literals: the texts it can write by itself.
     """
 
-    def __init__(self, text: str, constants: Mapping[str, Any], name: str) -> None:
+    def __init__(self, text: str, constants: Mapping[str, Any], name: str, *, marked: bool = False) -> None:
         self.text = text
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self.name = name or f"template {digest[:12]}"
         self._constants = {"documents": None, **constants}
         try:
-            self._template, names, self.literals = _compile(text)
+            self._template, names, self.literals = _compile(text, marked)
         except Exception as error:
             raise refuse(
                 "template_raised", f"{self.name} does not compile: {_words(error)}", template=self.name
             ) from error
         self.variables = names - _GIVEN - frozenset(_ENVIRONMENT.globals)
         self.reads_clock = "strftime_now" in names
+
+    def with_marks(self) -> Renderer:
+        """Give a renderer of the same template that also writes where its ``generation`` tags start and end."""
+        return Renderer(self.text, self._constants, self.name, marked=True)
 
     def render(
         self,
@@ -108,12 +113,13 @@ def bind(renderer: Renderer, kwargs: Mapping[str, Any], clock: dt.datetime) -> C
 
 
 @lru_cache(maxsize=64)
-def _compile(text: str) -> tuple[jinja2.Template, frozenset[str], str]:
+def _compile(text: str, marked: bool) -> tuple[jinja2.Template, frozenset[str], str]:
     """Compile a template; give the names it reads and the texts it can write by itself."""
-    tree = _ENVIRONMENT.parse(text)
+    environment = _MARKED_ENVIRONMENT if marked else _ENVIRONMENT
+    tree = environment.parse(text)
     names = frozenset(meta.find_undeclared_variables(tree))
     literals = "\0".join(_literals(tree))
-    template = _ENVIRONMENT.from_string(tree)
+    template = environment.from_string(tree)
     template.globals = dict(template.globals)  # a plain dict: every render copies it, and a ChainMap copies slowly
     return template, names, literals
 

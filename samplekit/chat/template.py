@@ -13,6 +13,7 @@ from samplekit.chat.kwargs import Thinking
 from samplekit.chat.load import load_tokenizer
 from samplekit.chat.plan import AfterStop, TrainOn
 from samplekit.chat.recorded import check_recorded
+from samplekit.chat.report import TemplateReport, examine
 from samplekit.chat.samples import Row, SampleOptions, Truncation, assemble, plan_samples
 from samplekit.chat.turn import Turn
 from samplekit.sample import Sample
@@ -161,6 +162,13 @@ class ChatTemplate:
         row = Row(messages, tools, self.engine.clock())
         turns = self.engine.finish(plan_samples(self.engine, row, options))
         return assemble(self.engine, row, turns, options).samples
+
+    def report(self) -> TemplateReport:
+        """Say what this template does with every kind of conversation, and which settings it needs.
+
+        What fails is reported, never raised; ``print(template.report())`` is the first thing to do with a new model.
+        """
+        return examine(self.engine, self.settings())
 
     def encode(self, text: str) -> list[int]:
         """Encode text as it stands: control tokens are recognised, nothing is put in front or behind."""

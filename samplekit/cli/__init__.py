@@ -1,4 +1,4 @@
-"""The command line: build, validate, show, serve."""
+"""The command line: template, build, validate, show, serve."""
 
 from samplekit.cli.main import main
 

@@ -12,6 +12,7 @@ from samplekit.cli.build import build
 from samplekit.cli.screen import errors
 from samplekit.cli.serve import serve
 from samplekit.cli.show import show
+from samplekit.cli.template import template
 from samplekit.cli.validate import validate
 from samplekit.errors import MissingExtraError, SamplekitError, ServiceError
 
@@ -25,6 +26,7 @@ def samplekit() -> None:
 
     \b
     Example:
+      samplekit template samplekit/tiny
       samplekit build chats.jsonl --model samplekit/tiny -o samples.jsonl
       samplekit validate samples.jsonl --model samplekit/tiny
       samplekit serve --model samplekit/tiny
@@ -33,7 +35,7 @@ def samplekit() -> None:
     """
 
 
-for command in (build, validate, show, serve):
+for command in (template, build, validate, show, serve):
     samplekit.add_command(command)
 
 
