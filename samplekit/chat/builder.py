@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from samplekit.chat.columns import without_filled_nulls
 from samplekit.chat.plan import TrainOn
 from samplekit.chat.refusals import refuse
-from samplekit.chat.samples import Built, Row, SampleOptions, Truncation, assemble, plan_samples, row_of
+from samplekit.chat.samples import Built, Row, SampleOptions, Truncation, assemble, plan_samples, row_of, source_of
 from samplekit.chat.template import ChatTemplate
 from samplekit.chat.turn import Draft
 from samplekit.errors import SampleError, TemplateError
@@ -135,7 +136,8 @@ class SampleBuilder:
         """Build the samples of rows.
 
         Args:
-            rows: mappings with ``messages`` and optionally ``tools`` and ``source``.
+            rows: mappings with ``messages`` (or another format of `to_messages`) and optionally ``tools`` and
+                ``source``.
             progress: called with the number of rows done.
 
         Raises:
@@ -153,7 +155,8 @@ class SampleBuilder:
         """Build from columns and give columns, for ``datasets.map(batched=True)`` and Ray's ``map_batches``.
 
         Args:
-            columns: ``messages`` and optionally ``tools`` and ``source``, one entry a row.
+            columns: those of `build`'s rows, one entry a row; others are left out. Keys that a
+                table fills with null are absent keys.
 
         Returns:
             ``tokens``, ``loss_mask`` and ``info``, one entry a sample; skipped rows are logged as warnings.
@@ -161,9 +164,9 @@ class SampleBuilder:
         Raises:
             TemplateError: as ``build``.
         """
-        names = [name for name in ("messages", "tools", "source") if name in columns]
         rows = [
-            dict(zip(names, values, strict=True)) for values in zip(*(columns[name] for name in names), strict=True)
+            without_filled_nulls(dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
         ]
         result = self.build(rows)
         for skipped in result.skipped:
@@ -179,12 +182,13 @@ class SampleBuilder:
         clock = self.template.engine.clock()
         chunk: list[tuple[Row, list[Draft]]] = []
         size = 0
-        for number, mapping in enumerate(rows):
+        features = getattr(rows, "features", None)  # a datasets.Dataset: its table fills absent keys with null
+        for number, found in enumerate(rows):
+            mapping = found if features is None else without_filled_nulls(found, features)
             tally.num_rows += 1
-            source = f"rows[{number}]"
+            source = source_of(mapping, f"rows[{number}]")
             try:
                 row = row_of(mapping, source, clock)
-                source = row.source or source
                 drafts = plan_samples(self.template.engine, row, self.options)
             except SampleError as error:
                 self._fail(source, error, tally)

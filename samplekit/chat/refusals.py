@@ -19,6 +19,7 @@ HINTS = {
     "nothing_trained": "give at least one assistant message a weight above 0",
     "template_raised": "read the template's own words: it refuses this order or kind of message",
     "unknown_template_kwarg": "check the spelling: the template does not read this name",
+    "invalid_format": "convert it to messages, or leave the row out",
     "invalid_message": "mend the message",
     "control_token_in_content": "remove it, or pass sanitize=True to encode it as plain text",
     "empty_prompt": "put a user message before it",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from samplekit.build import build_sample
 from samplekit.chat.engine import Engine
+from samplekit.chat.formats import to_messages
 from samplekit.chat.merge import merge_turns
 from samplekit.chat.plan import TrainOn
 from samplekit.chat.refusals import refuse
@@ -130,13 +131,16 @@ def _sample(turn: Turn, source: str | None, max_length: int | None) -> Sample:
 
 
 def row_of(mapping: Mapping[str, Any], source: str, clock: dt.datetime) -> Row:
-    """Read a row of a dataset.
+    """Read a row of a dataset, in any known format.
 
     Raises:
-        TemplateError: code ``invalid_message`` where it is no conversation.
+        TemplateError: code ``invalid_format`` where it is no conversation.
     """
-    if not isinstance(mapping, Mapping) or "messages" not in mapping:
-        found = sorted(map(str, mapping)) if isinstance(mapping, Mapping) else type(mapping).__name__
-        raise refuse("invalid_message", f"the row holds {found}, expected a mapping with messages", hint="convert it")
-    own = mapping.get("source")
-    return Row(mapping["messages"], mapping.get("tools"), clock, source if own is None else str(own))
+    row = to_messages(mapping)
+    return Row(row["messages"], row.get("tools"), clock, source)
+
+
+def source_of(mapping: object, default: str) -> str:
+    """Say where a row came from: its own ``source``, or the default."""
+    own = cast("Mapping[str, Any]", mapping).get("source") if isinstance(mapping, Mapping) else None
+    return default if own is None else str(own)

@@ -27,8 +27,8 @@ def test_skipped_rows_are_named_and_counted():
         "bad:2": "no_final_reply",
         "rows[2]": "control_token_in_content",
         "long:4": "too_long",
-        "rows[4]": "invalid_message",
-        "rows[5]": "invalid_message",
+        "rows[4]": "invalid_format",
+        "rows[5]": "invalid_format",
     }
     assert all(isinstance(skipped, Skipped) and skipped.message.startswith(skipped.source) for skipped in built.skipped)
     assert built.stats == {
@@ -41,7 +41,7 @@ def test_skipped_rows_are_named_and_counted():
         "num_trained": 4,
         "trained_share": 0.4,
         "modes": {"strict": 2},
-        "codes": {"no_final_reply": 1, "control_token_in_content": 1, "invalid_message": 2, "too_long": 1},
+        "codes": {"no_final_reply": 1, "control_token_in_content": 1, "invalid_format": 2, "too_long": 1},
     }
 
 
