@@ -1,15 +1,17 @@
-"""Conversations from files, one row a line."""
+"""Conversations from files and data sets, one row at a time."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias, TypeGuard, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from samplekit.errors import FileFormatError
-from samplekit.files.lines import read_objects
+from samplekit.chat.columns import held
+from samplekit.chat.formats import Format, check_format, to_messages
+from samplekit.errors import FileFormatError, TemplateError
+from samplekit.files.tables import Place, Source, check_source, find_rows
 
 Row: TypeAlias = dict[str, Any]
+OnFault: TypeAlias = Callable[[FileFormatError], None]
 
 TOKEN_ROW_KEYS = frozenset({
     "tokens", "loss_mask", "advantages", "logprobs", "reference_logprobs", "routed_experts_key", "source", "info",
@@ -17,91 +19,71 @@ TOKEN_ROW_KEYS = frozenset({
 """What a row of tokens may hold instead of messages: the arrays of `build_sample`, full length and unshifted."""
 
 
-def read_chats(
-    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    on_fault: Callable[[FileFormatError], None] | None = None,
-) -> Iterator[Row]:
-    """Stream conversations from JSON lines (.jsonl, also .gz and .zst): ``messages`` and perhaps ``tools``.
+def read_chats(source: Source, *, format: Format = "auto", on_fault: OnFault | None = None) -> Iterator[Row]:  # noqa: A002
+    """Stream conversations as rows with ``messages`` and perhaps ``tools``.
 
-    Every row carries a ``source``: its own, or ``path:line``.
+    Every row carries a ``source``: its own, or its place (``path:line``, ``path:row N``, ``rows[N]``).
 
     Args:
-        source: a path, or several.
-        on_fault: called with each line's fault instead of raising it; the line is left out.
+        source: a path, or several: JSON lines (.jsonl, or any other name), a JSON document (.json: a list of rows, or
+            an object with one list of them; read whole), both also .gz and .zst, or Parquet (.parquet, streamed). Or a
+            ``datasets.Dataset``, or any iterable of mappings.
+        format: what the rows are: ``"messages"``, ``"sharegpt"`` (``conversations``), ``"alpaca"`` (``instruction`` and
+            ``output``), ``"prompt_completion"``, or ``"auto"``, which recognises each row by its columns.
+        on_fault: called with each row's fault instead of raising it; the row is left out.
 
-    Yields:
-        Rows, in order.
+    Returns:
+        An iterator of rows, in order. In tables, keys filled with null are absent keys.
 
     Raises:
-        FileFormatError: a line is no conversation (unless on_fault takes it), or a file cannot be read.
+        FileFormatError: a row is no conversation (unless on_fault takes it), or a file cannot be read.
+        MissingExtraError: a .parquet or .zst file and no package that reads it.
+        SampleError: source is neither a path nor rows, or format does not exist.
     """
-    yield from _read_rows(source, _chat_fault, on_fault)
+    return _read(source, format, on_fault, may_hold_tokens=False)
 
 
-def read_rows(
-    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    on_fault: Callable[[FileFormatError], None] | None = None,
-) -> Iterator[Row]:
+def read_rows(source: Source, *, format: Format = "auto", on_fault: OnFault | None = None) -> Iterator[Row]:  # noqa: A002
     """Stream rows as `read_chats` does, and rows that hold ``tokens`` and ``loss_mask`` instead of messages."""
-    yield from _read_rows(source, _row_fault, on_fault)
+    return _read(source, format, on_fault, may_hold_tokens=True)
 
 
-def _read_rows(
-    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    fault_of: Callable[[Mapping[str, Any]], str | None],
-    on_fault: Callable[[FileFormatError], None] | None,
-) -> Iterator[Row]:
-    paths = [source] if isinstance(source, str | os.PathLike) else source
-    for path in paths:
-        name = os.fspath(path)
-        for number, found in read_objects(name):
-            fault = found if isinstance(found, FileFormatError) else _located(name, number, fault_of(found))
-            if fault is None and not isinstance(found, FileFormatError):
-                yield {**found, "source": found.get("source") or f"{name}:{number}"}
-            elif fault is not None and on_fault is not None:
-                on_fault(fault)
-            elif fault is not None:
-                raise fault
+def _read(source: Source, form: Format, on_fault: OnFault | None, *, may_hold_tokens: bool) -> Iterator[Row]:
+    check_source(source)  # here, not in the generator: a wrong argument shows where it is passed
+    check_format(form)
+    return _stream(source, form, on_fault, may_hold_tokens=may_hold_tokens)
 
 
-def _located(name: str, number: int, what: str | None) -> FileFormatError | None:
-    return None if what is None else FileFormatError(f"{name}:{number} {what}", path=name, line=number)
+def _stream(source: Source, form: Format, on_fault: OnFault | None, *, may_hold_tokens: bool) -> Iterator[Row]:
+    for place, found in find_rows(source):
+        row = found
+        if not isinstance(row, FileFormatError):
+            holds_tokens = may_hold_tokens and row.get("tokens") is not None
+            row = _token_row(row, place) if holds_tokens else _chat_row(row, form, place)
+        if not isinstance(row, FileFormatError):
+            yield {**row, "source": row.get("source") or place.name}
+        elif on_fault is None:
+            raise row
+        else:
+            on_fault(row)
 
 
-def _row_fault(row: Mapping[str, Any]) -> str | None:
-    if "tokens" not in row:
-        return _chat_fault(row)
+def _chat_row(row: Mapping[str, Any], form: Format, place: Place) -> Row | FileFormatError:
+    try:
+        return to_messages(row, form)
+    except TemplateError as error:
+        return place.fault(error.message.removeprefix("the row "))
+
+
+def _token_row(row: Mapping[str, Any], place: Place) -> Row | FileFormatError:
     unknown = sorted(set(row) - TOKEN_ROW_KEYS)
     if unknown:
-        return f"holds tokens and also {', '.join(unknown)}, expected only {', '.join(sorted(TOKEN_ROW_KEYS))}"
+        known = ", ".join(sorted(TOKEN_ROW_KEYS))
+        return place.fault(f"holds tokens and also {', '.join(unknown)}, expected only {known}")
     for name in ("tokens", "loss_mask"):
-        if not _is_list(row.get(name)):
-            return f"has {name} of {_short(row.get(name))}, expected a list with one value for every token"
+        if not isinstance(row.get(name), list):
+            return place.fault(f"has {name} of {held(row.get(name))}, expected a list with one value for every token")
     info = row.get("info")
-    return None if info is None or isinstance(info, dict) else f"has info of {_short(info)}, expected an object"
-
-
-def _chat_fault(row: Mapping[str, Any]) -> str | None:
-    """Say what keeps a row from being a conversation; what its messages hold is the chat template's concern."""
-    messages, tools = row.get("messages"), row.get("tools")
-    if "messages" not in row:
-        return f"holds no 'messages' (found {', '.join(sorted(row)) or 'nothing'}), expected a list of messages"
-    if not _is_list(messages) or not messages:
-        return f"has messages of {_short(messages)}, expected a list of at least one message"
-    if tools is not None and not _is_list(tools):
-        return f"has tools of {_short(tools)}, expected a list of function definitions"
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(cast("Row", message).get("role"), str):
-            return f"messages[{index}] is {_short(message)}, expected an object with a role"
-    return None
-
-
-def _is_list(value: object) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
-
-
-def _short(value: Any) -> str:  # noqa: ANN401 - any JSON
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if info is not None and not isinstance(info, dict):
+        return place.fault(f"has info of {held(info)}, expected an object")
+    return dict(row)

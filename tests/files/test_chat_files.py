@@ -50,7 +50,7 @@ FAULTS = [
     ({"text": "x"}, "holds no 'messages' (found text)"),
     ({}, "holds no 'messages' (found nothing)"),
     ({"messages": []}, "has messages of []"),
-    ({"messages": None}, "has messages of None"),
+    ({"messages": None}, "holds no 'messages' (found messages: null)"),
     ({"messages": "hi"}, "has messages of 'hi'"),
     ({"messages": [ROW["messages"][0], "hi"]}, "messages[1] is 'hi'"),
     ({"messages": [{"content": "x"}]}, "messages[0] is {'content': 'x'}, expected an object with a role"),
