@@ -1,0 +1,99 @@
+"""Leaving a session: what was submitted is waited for, what is lost is named, and what was created is stopped."""
+
+from __future__ import annotations
+
+import warnings
+
+import httpx
+import pytest
+from service_double import OPERATIONS, SESSION, STATUS, operation
+
+SUBMIT = f"POST {OPERATIONS}/.*"
+POLL = f"GET {OPERATIONS}/optim-step/op-1"
+PENDING = {"id": "op-1", "status": STATUS + "PENDING"}
+STOPS = [f"/v1/rl/training-sessions/{SESSION}/stop", "/v1/rl/model-resources/res-1/stop?force=true"]
+
+
+def stops(side):
+    return [item.path for item in side.double.seen if "/stop" in item.path]
+
+
+def leave_after_steps(client, num_steps=1, *, before_leaving=lambda: None):
+    """Submit steps that nobody collects, and leave."""
+    with client.session(base_model="m") as session:
+        for _ in range(num_steps):
+            session.optim_step()
+        before_leaving()
+
+
+def test_leaving_waits_for_what_was_submitted_and_then_stops(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING, PENDING, operation("COMPLETED", {"step": 1}))
+    with warnings.catch_warnings(), side.client().session(base_model="m") as session:
+        warnings.simplefilter("error")
+        session.optim_step()
+    asked = [item.path for item in side.double.seen]
+    assert len(side.double.calls(POLL)) == 3
+    assert asked.index(STOPS[0]) > max(n for n, path in enumerate(asked) if path.endswith("/op-1"))
+    assert stops(side) == STOPS
+
+
+def test_what_still_runs_after_300_seconds_is_named_and_the_session_stopped(side):
+    side.double.answer(SUBMIT, PENDING, {**PENDING, "id": "op-2"})
+    side.double.answer(f"GET {OPERATIONS}/.*", PENDING)
+    began = side.time.now
+    with pytest.warns(RuntimeWarning, match="optim-step operation op-1, optim-step operation op-2") as caught:
+        leave_after_steps(side.client(), 2)
+    assert side.time.now - began == pytest.approx(300.0)
+    assert stops(side) == STOPS
+    if side.kind == "blocking":
+        assert caught[0].filename == __file__
+
+
+def test_a_service_that_cannot_say_what_became_of_an_operation_is_stopped_and_the_operation_named(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, httpx.Response(403))
+    with pytest.warns(RuntimeWarning, match="op-1"), side.client().session(base_model="m") as session:
+        session.optim_step()
+    assert stops(side) == STOPS
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_an_error_inside_the_block_stops_at_once_without_waiting_for_operations(side, error):
+    side.double.answer(SUBMIT, PENDING)
+
+    def fail():
+        raise error
+
+    with pytest.raises(error):
+        leave_after_steps(side.client(), before_leaving=fail)
+    assert not side.double.calls(POLL)
+    assert stops(side) == STOPS
+
+
+def test_an_interruption_while_leaving_still_stops(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING)
+    client = side.client()
+
+    def interrupt(seconds):
+        raise MemoryError
+
+    def prepare():
+        side.time.sleep = interrupt
+        client._driver._runtime = side.time.runtime()
+
+    with pytest.raises(MemoryError):
+        leave_after_steps(client, before_leaving=prepare)
+    assert stops(side) == STOPS
+
+
+def test_a_session_that_runs_on_is_left_without_waiting(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, PENDING)
+    with warnings.catch_warnings(), side.client().session(base_model="m") as session:
+        warnings.simplefilter("error")
+        session.detach()
+        session.optim_step()
+    assert side.time.pauses == []
+    assert len(side.double.calls(POLL)) == 1
