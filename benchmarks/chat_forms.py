@@ -84,7 +84,8 @@ def recipe(tokenizer: Any, chats: list[Chat]) -> Work:
 def trl_masks(tokenizer: Any, chats: list[Chat]) -> Work:
     """Give what SFTTrainer does to a row of messages with ``assistant_only_loss``.
 
-    One render and one encoding with offsets: no turn is compared with the prompt that is served before it. Its Arrow table is left out, in its favour. The marks of its template also train the line break after a stop.
+    One render and one encoding with offsets: no turn is compared with the prompt that is served before it. Its Arrow
+    table is left out, in its favour. The marks of its template also train the line break after a stop.
     """
     require("trl")
     from trl.chat_template_utils import get_training_chat_template
