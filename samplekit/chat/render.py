@@ -30,6 +30,7 @@ class Renderer:
         text: the template's source.
         name: what errors call it.
         variables: the names the template reads that a caller may set.
+        settings: those of them that are meant to be set: not the template's own variables.
         reads_clock: whether the template can print a date.
         literals: the texts it can write by itself.
     """
@@ -40,12 +41,13 @@ class Renderer:
         self.name = name or f"template {digest[:12]}"
         self._constants = {"documents": None, **constants}
         try:
-            self._template, names, self.literals = _compile(text, marked)
+            self._template, names, own, self.literals = _compile(text, marked)
         except Exception as error:
             raise refuse(
                 "template_raised", f"{self.name} does not compile: {_words(error)}", template=self.name
             ) from error
         self.variables = names - _GIVEN - frozenset(_ENVIRONMENT.globals)
+        self.settings = self.variables - own
         self.reads_clock = "strftime_now" in names
 
     def with_marks(self) -> Renderer:
@@ -113,15 +115,24 @@ def bind(renderer: Renderer, kwargs: Mapping[str, Any], clock: dt.datetime) -> C
 
 
 @lru_cache(maxsize=64)
-def _compile(text: str, marked: bool) -> tuple[jinja2.Template, frozenset[str], str]:
-    """Compile a template; give the names it reads and the texts it can write by itself."""
+def _compile(text: str, marked: bool) -> tuple[jinja2.Template, frozenset[str], frozenset[str], str]:
+    """Compile a template; give the names it reads, those it sets itself and the texts it can write by itself."""
     environment = _MARKED_ENVIRONMENT if marked else _ENVIRONMENT
     tree = environment.parse(text)
     names = frozenset(meta.find_undeclared_variables(tree))
     literals = "\0".join(_literals(tree))
     template = environment.from_string(tree)
     template.globals = dict(template.globals)  # a plain dict: every render copies it, and a ChainMap copies slowly
-    return template, names, literals
+    return template, names, _own_names(tree), literals
+
+
+def _own_names(tree: nodes.Template) -> frozenset[str]:
+    """List the names a template only sets for itself: where it asks if one is defined, a caller may set that too."""
+    names = list(tree.find_all(nodes.Name))
+    kept, passed = ({name.name for name in names if name.ctx == use} for use in ("store", "param"))
+    asked = [test.node for test in tree.find_all(nodes.Test) if test.name in ("defined", "undefined")]
+    asked += [call.node for call in tree.find_all(nodes.Filter) if call.name in ("default", "d") and call.node]
+    return frozenset(passed | kept - {node.name for node in asked if isinstance(node, nodes.Name)})
 
 
 def _literals(tree: nodes.Template) -> list[str]:

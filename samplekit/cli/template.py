@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from samplekit.chat import TemplateReport
@@ -60,7 +60,7 @@ def _facts(report: TemplateReport) -> Table:
 
 def _verdicts(report: TemplateReport) -> Table:
     """Draw what becomes of each kind: green builds, yellow builds with another setting, red does not."""
-    table = Table("conversation", "outcome", "what to try", title_justify="left")
+    table = Table("conversation", Column("outcome", no_wrap=True), "what to try")
     for verdict in report.verdicts:
         style = "green" if verdict.builds else "yellow" if verdict.remedy else "red"
         hint = "" if verdict.builds else f"{verdict.remedy} builds it" if verdict.remedy else verdict.hint

@@ -52,7 +52,10 @@ def test_an_open_thinking_block_names_the_switch_that_was_tried(qwen3_8):
     assert qwen3_8.thinking.prompt == "open block"
     assert "set enable_thinking=False (thinking=False) for replies without reasoning" in qwen3_8.thinking.advice
     assert "replies with reasoning need no setting" in qwen3_8.thinking.advice
-    assert any(line.startswith("pass thinking=False for: plain chat") for line in qwen3_8.advice)
+    assert qwen3_8.advice[0].startswith("pass thinking=False for: plain chat")
+    assert qwen3_8.advice[1] == (
+        "or pass thinking='auto', which sets enable_thinking for each reply that needs it, except for: inline reasoning"
+    )
 
 
 def test_following_the_advice_builds_the_plain_chat():
@@ -65,7 +68,11 @@ def test_following_the_advice_builds_the_plain_chat():
 def test_what_a_report_recommends_it_has_tried():
     for name in ("qwen3_8", "gemma", "nemotron_3_nano_training", "llama3"):
         report = template_of(name).report()
+        auto = {v.kind: v.builds for v in template_of(name, thinking="auto").report().verdicts}
         for verdict in report.verdicts:
+            if verdict.remedy.startswith("thinking="):
+                (line,) = (line for line in report.advice if "thinking='auto'" in line)
+                assert auto[verdict.kind] is not (verdict.kind in line.partition("except for: ")[2].split(", "))
             if verdict.remedy:
                 key, _, value = verdict.remedy.partition("=")
                 other = template_of(name, **{key: {"False": False, "True": True}.get(value, value.strip("'"))}).report()
@@ -147,6 +154,13 @@ def test_kwargs_are_sorted_into_thinking_and_others():
     assert report.kwargs == ("custom",)
 
 
+def test_variables_of_the_template_s_own_are_no_kwargs_unless_it_asks_whether_they_are_given():
+    own = "{% if messages %}{% set mine = 1 %}{% endif %}{{ mine }}"
+    asked = "{% if date is not defined %}{% set date = 'x' %}{% endif %}{{ date }}{{ tone | default('kind') }}"
+    macro = "{% macro show(text) %}{{ text }}{% endmacro %}{{ text }}"
+    assert report_of(own + asked + macro + LOOP + ASK).kwargs == ("date", "tone")
+
+
 def test_what_closes_a_reply_is_split_at_the_stop():
     report = report_of(LOOP + ASK)
     assert (report.stops.strings, report.stops.closing, report.stops.after) == (("<e>",), "<e>", "\n")
@@ -157,9 +171,7 @@ def test_what_closes_a_reply_is_split_at_the_stop():
 
 
 def test_no_stop_at_all_is_the_first_thing_to_mend():
-    tokenizer = real.with_template(real.toy(), LOOP.replace("<e>", "") + ASK)
-    tokenizer.eos_token = None
-    report = ChatTemplate(tokenizer).report()
+    report = ChatTemplate(real.with_template(real.toy(eos=None), LOOP.replace("<e>", "") + ASK)).report()
     assert not report.stops.strings
     assert verdicts(report)["plain chat"] == "no_stop_token"
     assert any(line.startswith("pass stop_tokens=") for line in report.advice)

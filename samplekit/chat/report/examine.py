@@ -44,7 +44,7 @@ def examine(engine: Engine, settings: dict[str, Any]) -> TemplateReport:
     dated = prints_date(prober) or prints_date(with_tools)
     tools, calls, results = ask_tools(with_tools), ask_calls(with_tools), ask_results(with_tools)
     thinking = _thinking(prober, {verdict.kind: verdict for verdict in verdicts})
-    variables = prober.program.renderer.variables | with_tools.program.renderer.variables
+    variables = prober.program.renderer.settings | with_tools.program.renderer.settings
     return TemplateReport(
         name=prober.program.renderer.name,
         fingerprint=engine.fingerprint,
@@ -66,7 +66,11 @@ def examine(engine: Engine, settings: dict[str, Any]) -> TemplateReport:
         prints_date=dated,
         marks=_marks(engine, prober),
         verdicts=verdicts,
-        advice=tuple(_advice(verdicts, stops, thinking, (tools, calls, results))),
+        advice=(
+            *_settings(verdicts),
+            *_automatic(trials, verdicts, thinking.switch),
+            *_shortcomings(verdicts, stops, (tools, calls, results)),
+        ),
     )
 
 
@@ -92,7 +96,7 @@ def _bos(engine: Engine, prober: Prober) -> Bos:
 
 def _thinking(prober: Prober, verdicts: dict[str, Verdict]) -> Thinking:
     switch = prober.program.kwargs.switch
-    variables = prober.program.renderer.variables - {switch}
+    variables = prober.program.renderer.settings - {switch}
     others = tuple(sorted(name for name in variables if _ABOUT_THINKING.search(name)))
     advice = _which_setting(switch, verdicts[PLAIN.name], verdicts[REASONING.name])
     if switch in prober.program.kwargs.default:
@@ -114,16 +118,28 @@ def _which_setting(switch: str | None, plain: Verdict, reasoned: Verdict) -> str
     return ", ".join(parts)
 
 
-def _advice(verdicts: tuple[Verdict, ...], stops: Stops, thinking: Thinking, tools: tuple[Answer, ...]) -> list[str]:
-    """List what to do first: settings that were tried and build something, then what no setting mends."""
+def _settings(verdicts: tuple[Verdict, ...]) -> list[str]:
+    """List the settings that were tried and build something."""
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
         if verdict.remedy:
             found.setdefault(verdict.remedy, []).append(verdict.kind)
-    lines = [f"pass {remedy} for: {', '.join(kinds)}" for remedy, kinds in found.items()]
-    settings = [remedy for remedy in found if remedy.startswith("thinking=")]
-    if settings and (len(settings) > 1 or verdicts[0].builds):
-        lines.append(f"or pass thinking='auto', which sets {thinking.switch} for each reply that needs it")
+    return [f"pass {remedy} for: {', '.join(kinds)}" for remedy, kinds in found.items()]
+
+
+def _automatic(trials: Trials, verdicts: tuple[Verdict, ...], switch: str | None) -> list[str]:
+    """Say whether ``thinking="auto"`` saves a user the choice."""
+    mended = [kind for kind, verdict in zip(KINDS, verdicts, strict=True) if verdict.remedy.startswith("thinking=")]
+    failing = [kind.name for kind in mended if not trials.builds_automatically(kind)]
+    if len(failing) == len(mended):
+        return []
+    but = f", except for: {', '.join(failing)}" if failing else ""
+    return [f"or pass thinking='auto', which sets {switch} for each reply that needs it{but}"]
+
+
+def _shortcomings(verdicts: tuple[Verdict, ...], stops: Stops, tools: tuple[Answer, ...]) -> list[str]:
+    """List what no setting that was tried mends."""
+    lines: list[str] = []
     if not stops.strings:
         lines.append("pass stop_tokens= with the token that ends a reply: none is known")
     lost = [what for what, answer in zip(("tools", "calls", "results"), tools, strict=True) if answer.found != "kept"]

@@ -126,6 +126,14 @@ class Trials:
         merged = len(merge_turns(turns, None)) == 1 if len(turns) > 1 else None
         return Verdict(kind.name, ", ".join(modes), True, merged)
 
+    def builds_automatically(self, kind: Kind) -> bool:
+        """Tell whether ``thinking="auto"`` builds a conversation."""
+        other = self._other("thinking='auto'", replace(self._engine.options, thinking="auto"))
+        try:
+            return other is not None and bool(self._turns(other, kind))
+        except TemplateError:
+            return False
+
     def _turns(self, engine: Engine, kind: Kind) -> list[Turn]:
         return engine.finish(engine.drafts(kind.messages, kind.tools, "all", self._clock))
 
