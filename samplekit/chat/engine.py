@@ -123,6 +123,11 @@ class Engine:
         planner.prove(chosen[-1])
         return drafts
 
+    @property
+    def reads_clock(self) -> bool:
+        """Whether a template can print a date."""
+        return any(renderer.reads_clock for renderer in self._renderers.values())
+
     def planner(
         self, program: Program, conversation: Conversation, clock: dt.datetime, choice: Mapping[str, Any]
     ) -> Planner:

@@ -194,6 +194,11 @@ class ChatTemplate:
         return self.engine.stop_strings
 
     @property
+    def reads_clock(self) -> bool:
+        """Whether a template of this tokenizer can print a date."""
+        return self.engine.reads_clock
+
+    @property
     def fingerprint(self) -> str:
         """A SHA-256 of the tokenizer and its templates: two that agree give the same tokens."""
         return self.engine.fingerprint
