@@ -13,7 +13,7 @@ from benchmarks.row import FULL, QUICK
 from benchmarks.verdicts import Verdict, as_json, as_table, run_row
 from benchmarks.works import all_rows
 
-_PEERS = ("together", "tinker", "pydantic", "orjson", "numpy")
+_PEERS = ("together", "tinker", "tinker-cookbook", "trl", "renderers", "transformers", "pydantic", "orjson", "numpy")
 _TESTED = {"together": "3.1.1"}
 _EPILOG = "Example: python -m benchmarks --row build --row json --rounds 11"
 
