@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from samplekit.client.settings import text, whole_number
+from samplekit.errors import SampleError
 from samplekit.wire.requests import dumps
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class SessionPlan:
         for name, least in (("lora_rank", 1), ("lora_alpha", 1), ("lora_seed", None)):
             if (value := getattr(self, name)) is not None:
                 taken[name] = whole_number(name, value, least=least)
+        for name in ("lora_alpha", "lora_seed"):
+            if self.lora_rank is None and getattr(self, name) is not None:
+                raise SampleError(f"{name} is {getattr(self, name)!r} and lora_rank is None, expected both: pass lora_rank")
         for name in ("base_model", "name", "resume_from"):
             if (value := getattr(self, name)) is not None:
                 text(name, value)

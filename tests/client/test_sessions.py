@@ -81,6 +81,8 @@ def test_a_rank_over_the_limit_is_refused_before_anything_is_created(side):
         ({"lora_rank": 0}, "lora_rank is 0"),
         ({"lora_rank": True}, "lora_rank is True"),
         ({"lora_rank": 8.0}, "lora_rank is 8.0"),
+        ({"lora_alpha": 16}, "lora_alpha is 16 and lora_rank is None"),
+        ({"lora_seed": 0}, "lora_seed is 0 and lora_rank is None"),
         ({"lora_rank": 8, "lora_alpha": 0}, "lora_alpha is 0"),
         ({"lora_rank": 8, "lora_seed": 2**70}, "lora_seed"),
         ({"num_generators": -1}, "num_generators is -1, expected a whole number of 0 or more"),
