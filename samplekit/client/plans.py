@@ -45,7 +45,9 @@ class SessionPlan:
                 taken[name] = whole_number(name, value, least=least)
         for name in ("lora_alpha", "lora_seed"):
             if self.lora_rank is None and getattr(self, name) is not None:
-                raise SampleError(f"{name} is {getattr(self, name)!r} and lora_rank is None, expected both: pass lora_rank")
+                raise SampleError(
+                    f"{name} is {getattr(self, name)!r} and lora_rank is None, expected both: pass lora_rank"
+                )
         for name in ("base_model", "name", "resume_from"):
             if (value := getattr(self, name)) is not None:
                 text(name, value)
