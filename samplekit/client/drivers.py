@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from samplekit.client.steps import Failure, Flow, Outcome, Pause, Request, Work
+from samplekit.client.steps import Failure, Flow, Held, Outcome, Pause, Request, Step, Work
 
 if TYPE_CHECKING:
     from samplekit.client.endpoint import Endpoint
@@ -39,7 +39,9 @@ class BlockingDriver:
             except BaseException as raised:  # noqa: BLE001 - the flow decides
                 outcome, error = None, raised
 
-    def _perform(self, step: Request | Pause | Work) -> Any:  # noqa: ANN401 - a flow takes what it asked for
+    def _perform(self, step: Step) -> Any:  # noqa: ANN401 - a flow takes what it asked for
+        if isinstance(step, Held):
+            return self._perform(step.step)
         if isinstance(step, Request):
             return self._send(step)
         return step.run() if isinstance(step, Work) else self._runtime.sleep(step.seconds)
@@ -60,16 +62,34 @@ class AsyncDriver:
         self._http, self._endpoint, self._runtime = http, endpoint, runtime
 
     async def run(self, flow: Flow[T]) -> T:
-        """Do what the flow asks for until it returns; what goes wrong is raised inside it, so that it can clean up."""
+        """Do what the flow asks for until it returns; what goes wrong is raised inside it, so that it can clean up.
+
+        A cancellation that comes during a held step is raised at the next step that is not held, or at the end.
+        """
         outcome: Any = None
         error: BaseException | None = None
+        cancelled: asyncio.CancelledError | None = None
         while True:
             try:
                 step = flow.send(outcome) if error is None else flow.throw(error)
             except StopIteration as stop:
+                if cancelled is not None:
+                    raise cancelled from None
                 return stop.value  # type: ignore[no-any-return]
+            except Exception as raised:
+                if cancelled is None:
+                    raise
+                cancelled.add_note(str(raised))  # such as that something may run still
+                raise cancelled from raised
             try:
-                outcome, error = await self._perform(step), None
+                if isinstance(step, Held):
+                    work = asyncio.ensure_future(self._perform(step.step))
+                    cancelled = await _finish(work) or cancelled
+                    outcome, error = work.result(), None
+                elif cancelled is not None:
+                    outcome, error, cancelled = None, cancelled, None
+                else:
+                    outcome, error = await self._perform(step), None
             except BaseException as raised:  # noqa: BLE001 - the flow decides
                 outcome, error = None, raised
 
@@ -87,6 +107,17 @@ class AsyncDriver:
         except httpx.RequestError as error:
             return _failure(error)
         return self._endpoint.reply(response)
+
+
+async def _finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait until work is done, however often this task is cancelled meanwhile; give the last cancellation."""
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError as raised:
+            cancelled = raised
+    return cancelled
 
 
 def _failure(error: httpx.RequestError) -> Failure:

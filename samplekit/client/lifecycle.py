@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from samplekit.client.exchange import poll
 from samplekit.client.flows import Terms, request_for
 from samplekit.client.plans import OpenSession, SessionPlan
+from samplekit.client.steps import held
 from samplekit.errors import ServiceError, StatusError
 from samplekit.wire import names
 from samplekit.wire.answers import (
@@ -146,11 +147,14 @@ def limits_of(models: list[SupportedModel], base_model: str, *, lora: bool) -> L
 
 
 def _create(terms: Terms, route: Route, what: str, body: tuple[bytes, ...], listing: Route) -> Flow[Lifecycle]:
-    """Create resources or a session: never sent twice unless the service refused before it began."""
+    """Create resources or a session: never sent twice unless the service refused before it began.
+
+    Once it is sent, its answer is waited for even where the task is cancelled: what was created must be known.
+    """
     lookup = (
         f"look for it with {listing.method} {listing.path()}?created_by=me before repeating, and stop what you find"
     )
-    return terms.call(request_for(route, what, body=body, lookup=lookup), parse_lifecycle)
+    return held(terms.call(request_for(route, what, body=body, lookup=lookup), parse_lifecycle), pauses=False)
 
 
 def wait_until(
@@ -197,17 +201,18 @@ def session_request(session_id: str) -> Request:
 
 
 def stop_session(terms: Terms, session_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
-    """Stop a session and wait until it is inactive."""
+    """Stop a session and wait until it is inactive, even where the task is cancelled meanwhile."""
     request = request_for(names.STOP_SESSION, f"stop training session {session_id}", session_id=session_id)
-    yield from _stop(terms, request, session_request(session_id), frozenset({*names.INACTIVE_SESSIONS}), timeout)
+    inactive = frozenset({*names.INACTIVE_SESSIONS})
+    yield from held(_stop(terms, request, session_request(session_id), inactive, timeout), pauses=True)
 
 
 def stop_resources(terms: Terms, resources_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
-    """Stop resources with every session on them, and wait until they cost nothing more."""
+    """Stop resources with every session on them, and wait until they cost nothing more, cancelled or not."""
     what = f"stop model resources {resources_id}"
     request = request_for(names.STOP_RESOURCES, what, query={"force": "true"}, resources_id=resources_id)
     look = resources_request(resources_id)
-    yield from _stop(terms, request, look, frozenset({*names.INACTIVE_RESOURCES}), timeout)
+    yield from held(_stop(terms, request, look, frozenset({*names.INACTIVE_RESOURCES}), timeout), pauses=True)
 
 
 def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str], timeout: float) -> Flow[None]:

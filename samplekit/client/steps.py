@@ -56,6 +56,37 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A step whose outcome the flow must learn: a cancelled task does it to its end, and is cancelled afterwards."""
+
+    step: Request | Pause | Work
+
+
+def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
+    """Hold the steps of a flow against cancellation.
+
+    Args:
+        flow: whose steps are held.
+        pauses: whether its pauses are held too, so that it runs to its end; else it may be cancelled in one.
+    """
+    outcome: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.send(outcome) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        try:
+            free = isinstance(step, Pause) and not pauses
+            outcome, error = (yield step if free or isinstance(step, Held) else Held(step)), None
+        except GeneratorExit:
+            flow.close()
+            raise
+        except BaseException as raised:  # noqa: BLE001 - the flow decides
+            outcome, error = None, raised
+
+
+@dataclass(frozen=True)
 class Reply:
     """An answer, whatever its status; header names in lower case."""
 
@@ -80,5 +111,5 @@ class Failure:
 
 
 Outcome: TypeAlias = Reply | Failure
-Step: TypeAlias = Request | Pause | Work
+Step: TypeAlias = Request | Pause | Work | Held
 Flow: TypeAlias = Generator[Step, Any, T]
