@@ -11,6 +11,7 @@ from samplekit.client.async_session import AsyncSession
 from samplekit.client.drivers import AsyncDriver
 from samplekit.client.endpoint import Endpoint, http_options
 from samplekit.client.flows import Terms
+from samplekit.client.ownership import Reminders
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
 from samplekit.client.settings import text
@@ -52,6 +53,7 @@ class AsyncClient:
     ) -> None:
         self._endpoint = Endpoint.resolve(base_url, api_key, timeout)
         self._http = httpx.AsyncClient(transport=transport, **http_options(self._endpoint))
+        self._reminders = Reminders(self._endpoint.base_url)
         self._run_on(Runtime(), max_retries)
 
     @classmethod
@@ -123,15 +125,16 @@ class AsyncClient:
 
     async def _open(self, plan: SessionPlan) -> AsyncSession:
         opened = await self._driver.run(lifecycle.open_session(self._terms, plan))
-        return AsyncSession(opened, self._terms, self._driver)
+        return AsyncSession(opened, self._terms, self._driver, self._reminders)
 
     async def attach(self, session_id: str) -> AsyncSession:
         """Take up a session that runs already; leaving it does not stop it."""
         opened = await self._driver.run(lifecycle.attach_session(self._terms, text("session_id", session_id)))
-        return AsyncSession(opened, self._terms, self._driver)
+        return AsyncSession(opened, self._terms, self._driver, self._reminders)
 
     async def close(self) -> None:
-        """Close the connections. Sessions and operations go on at the service."""
+        """Close the connections. Sessions and operations go on at the service; those never stopped are warned of."""
+        self._reminders.warn()
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from samplekit.client.calls import Submission
     from samplekit.client.drivers import AsyncDriver
     from samplekit.client.flows import Terms
+    from samplekit.client.ownership import Reminders
     from samplekit.client.plans import OpenSession
     from samplekit.client.results import TrainResult
     from samplekit.losses import Loss
@@ -35,8 +36,8 @@ class AsyncSession(SessionState):
     computed. Samples are checked before they are sent; `allow` names findings to accept.
     """
 
-    def __init__(self, opened: OpenSession, terms: Terms, driver: AsyncDriver) -> None:
-        super().__init__(opened, terms)
+    def __init__(self, opened: OpenSession, terms: Terms, driver: AsyncDriver, reminders: Reminders) -> None:
+        super().__init__(opened, terms, reminders)
         self._driver = driver
 
     async def forward(self, samples: Samples, loss: Loss) -> AsyncOperation[TrainResult]:
@@ -171,12 +172,12 @@ class AsyncSession(SessionState):
 
         Operations that still run are dropped: collect their results first.
         """
-        self._left = True
+        self._mark_left()
         await self._driver.run(self._stop_flow())
 
     def detach(self) -> None:
         """Let the session run on when its ``async with`` block is left. It costs until stopped."""
-        self._stops = False
+        self._let_run_on()
 
     async def _submit(self, submission: Submission[T]) -> AsyncOperation[T]:
         return AsyncOperation(await self._driver.run(self._submit_flow(submission)), self._driver)
@@ -190,6 +191,6 @@ class AsyncSession(SessionState):
         del kind, traceback
         if self._left:
             return
-        self._left = True
+        self._mark_left()
         leftovers = await self._driver.run(self._leave_flow(orderly=error is None))
         warn_of_leftovers(self.id, leftovers)

@@ -10,6 +10,7 @@ from samplekit.client import lifecycle
 from samplekit.client.drivers import BlockingDriver
 from samplekit.client.endpoint import Endpoint, http_options
 from samplekit.client.flows import Terms
+from samplekit.client.ownership import Reminders
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
@@ -51,6 +52,7 @@ class Client:
     ) -> None:
         self._endpoint = Endpoint.resolve(base_url, api_key, timeout)
         self._http = httpx.Client(transport=transport, **http_options(self._endpoint))
+        self._reminders = Reminders(self._endpoint.base_url)
         self._run_on(Runtime(), max_retries)
 
     @classmethod
@@ -117,15 +119,16 @@ class Client:
         """
         plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
         opened = self._driver.run(lifecycle.open_session(self._terms, plan))
-        return Session(opened, self._terms, self._driver)
+        return Session(opened, self._terms, self._driver, self._reminders)
 
     def attach(self, session_id: str) -> Session:
         """Take up a session that runs already; leaving it does not stop it."""
         opened = self._driver.run(lifecycle.attach_session(self._terms, text("session_id", session_id)))
-        return Session(opened, self._terms, self._driver)
+        return Session(opened, self._terms, self._driver, self._reminders)
 
     def close(self) -> None:
-        """Close the connections. Sessions and operations go on at the service."""
+        """Close the connections. Sessions and operations go on at the service; those never stopped are warned of."""
+        self._reminders.warn()
         self._http.close()
 
     def __enter__(self) -> Self:

@@ -134,7 +134,7 @@ def poll(
         retries: how many faults in a row to bear. A slow answer is no fault; a host that cannot be reached is.
 
     Raises:
-        StatusError: the service said no.
+        StatusError: the service said no; or its last answer before the deadline was that it knows no such thing.
         ConnectionFailedError: too many faults in a row.
     """
     began, faults = runtime.clock(), 0
@@ -152,6 +152,8 @@ def poll(
             pause, faults = delay, faults + 1
         left = None if deadline is None else deadline - runtime.clock()
         if left is not None and left <= 0:
+            if isinstance(outcome, Reply) and outcome.status == 404:
+                raise call_error(request, outcome, tries=faults + 1)
             return None
         yield Pause(pause if left is None else min(pause, left))  # at the deadline it is asked once more
 

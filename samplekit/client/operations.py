@@ -76,7 +76,14 @@ class Handle(Generic[T]):
         if self.answer.finished:
             return self.answer
         where = (self.terms, self.session_id, self.kind, self.answer.id)
-        answer = yield from wait(*where, since=self._since, deadline=deadline)
+        try:
+            answer = yield from wait(*where, since=self._since, deadline=deadline)
+        except StatusError as error:
+            if error.status != 404:
+                raise
+            if self.key is None or not self._is_fresh():
+                raise self._unknown(error) from error
+            return None  # it was accepted, and may only not be visible yet
         if answer is not None:
             self.answer = answer
         return answer
@@ -89,9 +96,21 @@ class Handle(Generic[T]):
         try:
             self.answer = yield from self.terms.call(request, parse_operation)
         except StatusError as error:
-            if error.status != 404 or self.terms.runtime.clock() - self._since >= NOT_FOUND_GRACE:
+            if error.status != 404:
                 raise
+            if not self._is_fresh():
+                raise self._unknown(error) from error
         return self.answer.finished
+
+    def _is_fresh(self) -> bool:
+        """Tell whether a 404 may only mean that it is not visible yet."""
+        return self.terms.runtime.clock() - self._since < NOT_FOUND_GRACE
+
+    def _unknown(self, error: StatusError) -> StatusError:
+        return error.reworded(
+            f"the service knows no {self.kind} operation {self.answer.id} in session {self.session_id}: "
+            f"check id, kind and session ({error.message})"
+        )
 
     def __repr__(self) -> str:
         return f"{self.kind} operation {self.answer.id}"
@@ -146,6 +165,7 @@ class Operation(_Named[T]):
 
         Raises:
             OperationTimeoutError: it still runs: keep this Operation and ask again, never submit anew.
+            StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
         return self._driver.run(self._handle.collect(timeout))
@@ -174,6 +194,7 @@ class AsyncOperation(_Named[T]):
 
         Raises:
             OperationTimeoutError: it still runs: keep this operation and ask again, never submit anew.
+            StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
         return await self._driver.run(self._handle.collect(timeout))

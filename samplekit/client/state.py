@@ -21,6 +21,7 @@ from samplekit.wire.answers import OperationAnswer
 
 if TYPE_CHECKING:
     from samplekit.client.flows import Terms
+    from samplekit.client.ownership import Reminders
     from samplekit.client.steps import Flow
     from samplekit.wire.answers import Limits
 
@@ -35,11 +36,12 @@ class SessionState:
         allow: codes of findings that samples may have and still be sent, see `samplekit.check`.
     """
 
-    def __init__(self, opened: OpenSession, terms: Terms) -> None:
+    def __init__(self, opened: OpenSession, terms: Terms, reminders: Reminders) -> None:
         self._opened, self._terms = opened, terms
         self._uncollected = Uncollected()
         self._left = False
         self._stops = opened.owned
+        self._reminder = reminders.watch(self, opened)
         self.allow: Collection[str] = ()
 
     @property
@@ -87,6 +89,20 @@ class SessionState:
 
     def _checks(self) -> Checks:
         return Checks(self.limits, self.allow)
+
+    def _mark_left(self) -> None:
+        """Take no more operations; what follows stops the session, or says why it could not."""
+        self._left = True
+        self._forget_reminder()
+
+    def _let_run_on(self) -> None:
+        """Leave it running when it is left."""
+        self._stops = False
+        self._forget_reminder()
+
+    def _forget_reminder(self) -> None:
+        if self._reminder is not None:
+            self._reminder.cancel()
 
     def _require_open(self) -> None:
         if self._left:

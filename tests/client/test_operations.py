@@ -312,6 +312,23 @@ def test_an_operation_is_picked_up_by_id_and_kind(side):
         session.operation("op-1", "sampling")
 
 
+@pytest.mark.parametrize(("timeout", "waited"), [(3, 3), (300, 10), (None, 10)])
+def test_an_operation_that_the_service_does_not_know_is_named_within_the_grace(side, timeout, waited):
+    side.double.answer(POLL, httpx.Response(404))
+    began = side.time.now
+    with pytest.raises(sk.StatusError, match="the service knows no optim-step operation op-1 in session") as caught:
+        side.session().operation("op-1", "optim-step").result(timeout=timeout)
+    assert caught.value.status == 404
+    assert waited <= side.time.now - began <= waited + 1
+
+
+def test_an_operation_that_was_accepted_and_is_not_visible_yet_still_runs(side):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, httpx.Response(404))
+    with pytest.raises(sk.OperationTimeoutError, match="still runs after 3 s"):
+        side.session().optim_step().result(timeout=3)
+
+
 def test_an_operations_repr_says_what_it_is(side):
     side.double.answer(SUBMIT, PENDING)
     assert "optim-step op-1: PENDING" in repr(side.session().optim_step())

@@ -108,11 +108,11 @@ def test_an_unkeyed_call_is_repeated_only_where_no_work_can_have_begun(side, fir
     side.double.answer(CREATE, first, RUNNING)
     client = side.client()
     if unkeyed:
-        client.session(base_model="m")
+        client.session(base_model="m").detach()
         assert side.time.pauses == [pause]
     else:
         with pytest.raises(sk.ServiceError):
-            client.session(base_model="m")
+            client.session(base_model="m").detach()
         assert side.time.pauses == []
     tries = side.double.calls(CREATE)
     assert len(tries) == (2 if unkeyed else 1)
@@ -180,7 +180,7 @@ def test_any_error_body_becomes_a_status_error(side, answer, body, words):
 # http-10: 429 at creation waits as asked and succeeds; 400 and 401 fail at once.
 def test_a_429_at_creation_waits_as_asked(side):
     side.double.answer(CREATE, status(429, {"retry-after": "2"}), RUNNING)
-    side.client().session(base_model="m")
+    side.client().session(base_model="m").detach()
     assert side.time.pauses == [2.0]
 
 

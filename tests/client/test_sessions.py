@@ -42,8 +42,8 @@ def test_a_session_waits_for_its_resources_and_itself(side):
 
 
 def test_full_weights_and_lora_are_asked_for_as_such(side):
-    side.client().session(base_model="m")
-    side.client().session(base_model="m", lora_rank=8, lora_alpha=16, num_generators=0)
+    side.client().session(base_model="m").detach()
+    side.client().session(base_model="m", lora_rank=8, lora_alpha=16, num_generators=0).detach()
     first, second = (item.body for item in side.double.calls("POST .*/model-resources"))
     assert (first["lora_enabled"], second["lora_enabled"]) == (False, True)
     assert second["compute_config"] == {"num_generator_replicas": 0}
@@ -53,7 +53,7 @@ def test_full_weights_and_lora_are_asked_for_as_such(side):
 
 
 def test_the_only_model_is_taken_and_several_are_not_guessed_between(side):
-    side.client().session()
+    side.client().session().detach()
     assert side.double.calls("POST .*/model-resources")[0].body["base_model"] == "m"
     side.double.answer("GET .*/supported-models", {"data": [*MODELS["data"], {"base_model": "other"}]})
     with pytest.raises(sk.ServiceError, match="m, other"):
@@ -62,7 +62,7 @@ def test_the_only_model_is_taken_and_several_are_not_guessed_between(side):
 
 def test_a_checkpoint_decides_the_model(side):
     side.double.answer("GET .*/checkpoints/ck-1", {"id": "ck-1", "base_model": "m2"})
-    side.client().session(resume_from="ck-1")
+    side.client().session(resume_from="ck-1").detach()
     assert side.double.calls("POST .*/model-resources")[0].body["base_model"] == "m2"
     assert side.double.calls("POST .*/training-sessions")[0].body["resume_from_checkpoint_id"] == "ck-1"
 
@@ -144,8 +144,8 @@ def test_a_way_of_training_that_a_model_does_not_offer_is_refused_before_anythin
 )
 def test_what_is_not_known_of_a_model_is_left_to_the_service(side, models, limits):
     side.double.answer("GET .*/supported-models", models)
-    session = side.client().session(base_model="m", lora_rank=8)
-    assert session.limits == (None if limits is None else Limits(8, 64))
+    with side.client().session(base_model="m", lora_rank=8) as session:
+        assert session.limits == (None if limits is None else Limits(8, 64))
 
 
 @pytest.mark.parametrize("where", ["resources", "session create", "session"])

@@ -1,0 +1,64 @@
+"""Sessions that cost until they are stopped: who forgets one is told its ids and how to stop it."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import weakref
+from typing import TYPE_CHECKING
+
+from samplekit.wire import names
+
+if TYPE_CHECKING:
+    from samplekit.client.plans import OpenSession
+
+logger = logging.getLogger(__name__)
+
+
+class Reminder:
+    """Warns of one running session, once: when its holder is dropped, when the process ends, or when told to."""
+
+    def __init__(self, holder: object, opened: OpenSession, base_url: str) -> None:
+        """Watch ``holder``, which must not be kept alive by this reminder."""
+        self._finalizer = weakref.finalize(holder, _warn, opened, base_url)
+
+    def cancel(self) -> None:
+        """Forget it: the session was stopped, or is meant to run on."""
+        self._finalizer.detach()
+
+    def warn(self) -> None:
+        """Warn now, unless that was done or is not needed any more."""
+        self._finalizer()
+
+
+class Reminders:
+    """Those of one client, warned of when it closes."""
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url
+        self._known: weakref.WeakSet[Reminder] = weakref.WeakSet()
+
+    def watch(self, holder: object, opened: OpenSession) -> Reminder | None:
+        """Watch over a session; one that somebody else created needs no reminder."""
+        if not opened.owned:
+            return None
+        reminder = Reminder(holder, opened, self._base_url)
+        self._known.add(reminder)
+        return reminder
+
+    def warn(self) -> None:
+        """Warn of every session that still runs and would go on unnoticed."""
+        for reminder in list(self._known):
+            reminder.warn()
+
+
+def _warn(opened: OpenSession, base_url: str) -> None:
+    stop = names.STOP_RESOURCES
+    url = f"{base_url}{stop.path(resources_id=opened.resources_id)}?force=true"
+    message = (
+        f"session {opened.id} on model resources {opened.resources_id} was never stopped and may cost until it is: "
+        "use 'with client.session(...) as session', session.stop(), or session.detach() to let it run on; "
+        f"to stop it now, {stop.method} {url}"
+    )
+    logger.warning(message)  # Python shows a ResourceWarning to nobody who did not ask for it
+    warnings.warn(message, ResourceWarning, stacklevel=2)
