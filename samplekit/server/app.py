@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as AppRoute
 
@@ -62,7 +62,7 @@ def create_app(
     app = Starlette(
         routes=_routes(),
         middleware=[Middleware(Gate, token=token)],
-        exception_handlers={Refusal: _refused, HTTPException: _http_error},  # type: ignore[dict-item]
+        exception_handlers={Refusal: _refused, HTTPException: _http_error, ClientDisconnect: _disconnected},  # type: ignore[dict-item]
         lifespan=lifespan,
     )
     app.state.service = service
@@ -206,6 +206,11 @@ async def get_checkpoint(request: Request) -> Response:
 async def _refused(request: Request, refusal: Refusal) -> Response:
     logger.warning("refused %s %s with %d: %s", request.method, request.url.path, refusal.status, refusal.message)
     return error_response(refusal.status, refusal.message, refusal.headers)
+
+
+async def _disconnected(request: Request, _error: ClientDisconnect) -> Response:
+    logger.warning("%s %s: the client went away before its body was here", request.method, request.url.path)
+    return error_response(400, "the body ended early: send it again")  # nobody hears it
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:

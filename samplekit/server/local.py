@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from samplekit.chat.load import TINY
-from samplekit.errors import ServiceError
+from samplekit.errors import SampleError, ServiceError
+from samplekit.sample.kinds import is_whole_number
 from samplekit.server.app import create_app
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from samplekit.server.service import Service
 
 HOST = "127.0.0.1"
+LARGEST_PORT = 65535
 START_TIMEOUT = 30.0
 GRACE_SECONDS = 1
 # Longer than any pause of a polling client, so that none meets a connection that is just being closed.
@@ -57,10 +59,13 @@ class LocalService:
             port: 0 takes a free one.
             token: what clients must send as bearer token; None lets every client of this machine in.
             state_dir: where payloads are kept; a temporary folder where None.
+
+        Raises:
+            SampleError: the port or the token is none.
         """
         self._model = model
-        self._port = port
-        self._token = token
+        self._port = _port(port)
+        self._token = None if token is None else _token(token)
         self._state_dir = state_dir
         self._url: str | None = None
         self._server: uvicorn.Server | None = None
@@ -155,3 +160,18 @@ class LocalService:
                 "0 takes a free one"
             ) from error
         return listener
+
+
+def _port(port: object) -> int:
+    if not is_whole_number(port) or not 0 <= port <= LARGEST_PORT:
+        raise SampleError(f"port is {port!r}, expected a whole number of 0 (a free one) to {LARGEST_PORT}")
+    return int(port)
+
+
+def _token(token: object) -> str:
+    """Take a token that a client can send: the ends of a header are stripped on the way."""
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or token != token.strip():
+        raise SampleError("token holds spaces at its ends or characters no header has: pass it without them")
+    if not token:
+        raise SampleError("token is empty, and nobody can send that: pass a token, or None to let every client in")
+    return token

@@ -44,6 +44,10 @@ class NonFiniteError(ArithmeticError):
     """A loss, gradient or logprob is NaN or infinite; what had been accumulated before is untouched."""
 
 
+class NoGradientError(ValueError):
+    """A step was asked for and there is no gradient to apply."""
+
+
 @dataclass(frozen=True)
 class TrainOutcome:
     """What a forward or forward-backward pass found.
@@ -75,6 +79,7 @@ class Policy:
         self.version = 0
         self._lora = lora
         self._num_passes = 0
+        self._accumulated = False  # whether a pass gave gradients, be they 0, since the last step
         self._batch_tokens = max(1, min(BATCH_TOKENS, BATCH_LOGITS // base.vocab_size))
         self._weights = [weight for weight in self.trained.parameters() if weight.requires_grad]
         served = dict(self.served.named_parameters())
@@ -100,13 +105,22 @@ class Policy:
             with self._dropout(active=backward), torch.set_grad_enabled(backward):
                 outcome = self._run_groups(samples, rule, backward=backward)
             self._merge_gradients(before)
+            self._accumulated = self._accumulated or backward
         except BaseException:
             self._set_gradients(before)
             raise
         return outcome
 
     def optim_step(self, settings: AdamSettings) -> int:
-        """Apply one step of Adam to the accumulated gradients, clear them, and give the number of steps done."""
+        """Apply one step of Adam to the accumulated gradients, clear them, and give the number of steps done.
+
+        Raises:
+            NoGradientError: nothing was accumulated since the last step; no step is counted.
+        """
+        if not self._accumulated:
+            raise NoGradientError(
+                "no gradient was accumulated since the last step: run forward-backward first, and see whether it failed"
+            )
         for group in self._adam.param_groups:
             group["lr"] = settings.learning_rate
             group["betas"] = (settings.beta1, settings.beta2)
@@ -116,6 +130,7 @@ class Policy:
             torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip_norm, foreach=False)
         self._adam.step()
         self._set_gradients([None] * len(self._weights))
+        self._accumulated = False
         self.step += 1
         return self.step
 

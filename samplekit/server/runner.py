@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from samplekit.server.policy import NonFiniteError, Policy, share_cores
+from samplekit.server.policy import NoGradientError, NonFiniteError, Policy, share_cores
 from samplekit.wire.names import INLINE_LIMIT_BYTES, OperationErrorCode, OperationStatus, SessionStatus
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class Runner:
             operation.complete(output)
         except NonFiniteError as error:
             operation.fail(OperationErrorCode.NON_FINITE_LOSS, str(error))
+        except NoGradientError as error:
+            operation.fail(OperationErrorCode.INVALID_INPUT, str(error))
         except Exception as error:
             if isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY):
                 operation.fail(OperationErrorCode.RESOURCE_EXHAUSTED, f"memory is gone, send smaller batches: {error}")

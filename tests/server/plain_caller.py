@@ -35,6 +35,13 @@ class Caller:
         assert accepted.status_code == 200, accepted.text
         return self.wait(kind, accepted.json()["id"])
 
+    def accumulate(self):
+        """Give the next step something to apply."""
+        inputs = {"target_tokens": {"data": [6, 7], "dtype": "int64"}, "weights": {"data": [1, 1], "dtype": "int64"}}
+        prompt = {"chunks": [{"encoded_text": {"tokens": [5, 6]}}]}
+        sample = {"model_input": prompt, "loss_fn_inputs": inputs}
+        self.output("forward-backward", {"loss": {"type": "LOSS_TYPE_CROSS_ENTROPY"}, "samples": [sample]})
+
     def output(self, kind, body):
         shown = self.run(kind, body)
         assert shown["status"] == wire.OperationStatus.COMPLETED, shown

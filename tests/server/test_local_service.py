@@ -1,3 +1,5 @@
+import logging
+import socket
 import subprocess
 import sys
 import textwrap
@@ -90,6 +92,47 @@ def test_asking_before_it_runs_says_how(loaded):
         _ = service.url
     with pytest.raises(RuntimeError, match="with LocalService"):
         _ = service.service
+
+
+@pytest.mark.parametrize("port", [-1, 99999, "80", 1.5, True, None])
+def test_a_port_that_is_none_is_refused_by_name(port):
+    with pytest.raises(SampleError, match=f"port is {port!r}"):
+        LocalService(port=port)
+
+
+@pytest.mark.parametrize("token", ["", " secret", "secret\n", "schlüssel", 5])
+def test_a_token_that_nobody_can_send_is_refused_without_showing_it(token):
+    with pytest.raises(SampleError, match="token") as caught:
+        LocalService(token=token)
+    assert "secret" not in str(caught.value)
+
+
+def test_starting_twice_is_refused(loaded):
+    with LocalService(model=loaded) as service, pytest.raises(RuntimeError, match="running already"):
+        service.start()
+
+
+@pytest.mark.parametrize("path", ["/v1/rl/model-resources", "payload"])
+def test_a_client_that_goes_away_in_its_body_is_one_line_of_the_log(loaded, caplog, path):
+    with LocalService(model=loaded) as service, httpx.Client(base_url=service.url, timeout=60) as http:
+        method = "POST"
+        if path == "payload":
+            asked = http.post(wire.UPLOAD_URL.path(session_id=open_plain(http).session_id)).json()
+            method, path = "PUT", asked["upload_url"].removeprefix(service.url)
+        port = int(service.url.rpartition(":")[2])
+        caplog.clear()
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
+            time.sleep(0.2)
+        deadline = time.monotonic() + 5
+        while "went away" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert http.get("/healthz").status_code == 200
+    warned = [item for item in caplog.records if item.levelno >= logging.WARNING]
+    assert [item.getMessage().partition(": ")[2] for item in warned] == [
+        "the client went away before its body was here"
+    ]
+    assert warned[0].exc_info is None
 
 
 def test_a_state_directory_holds_the_payloads(loaded, tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from samplekit import build_sample
 from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
-from samplekit.server.policy import NonFiniteError, Policy
+from samplekit.server.policy import NoGradientError, NonFiniteError, Policy
 from samplekit.server.settings import AdamSettings, LoraSettings
 
 
@@ -119,6 +119,19 @@ def test_a_step_clears_gradients_and_the_base_model_never_changes(loaded, make_s
     for name, weight in loaded.module.named_parameters():
         assert torch.equal(weight, original[name])
         assert weight.grad is None
+
+
+def test_a_step_needs_a_gradient_and_one_of_zeros_is_one(loaded):
+    policy, samples = Policy(loaded), weighted_samples()
+    with pytest.raises(NoGradientError, match="no gradient was accumulated"):
+        policy.optim_step(AdamSettings(learning_rate=1e-2))
+    policy.run(samples, CrossEntropyRule(samples), backward=False)
+    with pytest.raises(NoGradientError):
+        policy.optim_step(AdamSettings(learning_rate=1e-2))
+    policy.run(samples, GivenGradientRule([0 * item.weights for item in samples]), backward=True)
+    assert policy.optim_step(AdamSettings(learning_rate=1e-2)) == 1
+    with pytest.raises(NoGradientError):
+        policy.optim_step(AdamSettings(learning_rate=1e-2))
 
 
 def test_training_lowers_the_loss(loaded, make_samples):

@@ -33,6 +33,7 @@ def test_an_upload_that_cannot_be_removed_changes_no_outcome_and_stops_no_queue(
 
 def test_an_operation_that_cannot_be_run_fails_and_the_next_one_runs(open_session, monkeypatch):
     session = open_session()
+    session.accumulate()
 
     def broken(*_):
         raise OSError("no more threads")
