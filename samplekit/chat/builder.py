@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from samplekit.chat.columns import without_filled_nulls
+from samplekit.chat.columns import held, rows_of, without_filled_nulls
 from samplekit.chat.plan import TrainOn
 from samplekit.chat.refusals import refuse
 from samplekit.chat.samples import Built, Row, SampleOptions, Truncation, assemble, plan_samples, row_of, source_of
@@ -45,8 +45,9 @@ class BuildResult:
     Attributes:
         samples: in the order of the rows.
         skipped: the rows that became none, and the turns dropped for their length.
-        stats: num_rows, num_samples, num_skipped (rows), num_dropped (turns), num_cut (turns), num_tokens (positions of
-            the model input), num_trained, trained_share (of the positions), modes and codes with their counts.
+        stats: num_rows, num_samples, num_skipped (rows), num_dropped (turns), num_cut (turns), num_context_replies
+            (leading replies, which have no prompt), num_tokens (positions of the model input), num_trained,
+            trained_share (of the positions), modes and codes with their counts.
     """
 
     samples: list[Sample]
@@ -62,11 +63,13 @@ class _Tally:
     num_skipped: int = 0
     num_dropped: int = 0
     num_cut: int = 0
+    num_context_replies: int = 0
 
     def add(self, row: Row, built: Built) -> None:
         source = row.source or ""
         self.samples += built.samples
         self.num_cut += built.num_cut
+        self.num_context_replies += built.num_context_replies
         self.num_dropped += len(built.dropped)
         self.skipped += [
             Skipped(source, "too_long", f"{source}: message {index}: the turn is longer than max_length")
@@ -86,6 +89,7 @@ class _Tally:
             "num_skipped": self.num_skipped,
             "num_dropped": self.num_dropped,
             "num_cut": self.num_cut,
+            "num_context_replies": self.num_context_replies,
             "num_tokens": num_tokens,
             "num_trained": num_trained,
             "trained_share": num_trained / num_tokens if num_tokens else 0.0,
@@ -144,6 +148,8 @@ class SampleBuilder:
             TemplateError: with ``on_error="raise"``, naming the row.
             AlignmentError: likewise, for a sample longer than ``max_length``.
         """
+        if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
+            raise refuse("invalid_format", f"rows is {held(rows)}, expected an iterable of rows", hint="pass a list")
         tally = _Tally()
         for chunk in self._chunks(rows, tally):
             self._finish(chunk, tally)
@@ -151,12 +157,12 @@ class SampleBuilder:
                 progress(tally.num_rows)
         return tally.result()
 
-    def __call__(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    def __call__(self, columns: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - any table
         """Build from columns and give columns, for ``datasets.map(batched=True)`` and Ray's ``map_batches``.
 
         Args:
-            columns: those of `build`'s rows, one entry a row; others are left out. Keys that a
-                table fills with null are absent keys.
+            columns: those of `build`'s rows, one entry a row; others are left out. A mapping of lists or arrays, a
+                DataFrame or an arrow table. Keys that a table fills with null are absent keys.
 
         Returns:
             ``tokens``, ``loss_mask`` and ``info``, one entry a sample; skipped rows are logged as warnings.
@@ -164,11 +170,7 @@ class SampleBuilder:
         Raises:
             TemplateError: as ``build``.
         """
-        rows = [
-            without_filled_nulls(dict(zip(columns, values, strict=True)))
-            for values in zip(*columns.values(), strict=True)
-        ]
-        result = self.build(rows)
+        result = self.build(rows_of(columns))
         for skipped in result.skipped:
             _LOG.warning("skipped %s: %s", skipped.source, skipped.message)
         return {

@@ -19,7 +19,10 @@ def row_error(found: str, hint: str | None = None) -> TemplateError:
 
 def held(value: Any) -> str:  # noqa: ANN401 - anything a row may hold
     """Show a value in a message, cut short."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:  # noqa: BLE001 - an int of thousands of digits, and objects that cannot be shown
+        shown = f"a {type(value).__name__}"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
@@ -57,6 +60,31 @@ def without_filled_nulls(value: Any, feature: object = None) -> Any:  # noqa: AN
     if is_list(value) and any(isinstance(item, dict | list) for item in value):
         return [without_filled_nulls(item, getattr(feature, "feature", None)) for item in value]
     return cast("Any", value)
+
+
+def rows_of(columns: Any) -> list[MessageDict]:  # noqa: ANN401 - a mapping, a DataFrame or an arrow table
+    """Give the rows of a table, without the keys that it fills with null.
+
+    Raises:
+        TemplateError: code ``invalid_format``: it has no columns, or they differ in length.
+    """
+    found = columns.to_pydict() if hasattr(columns, "to_pydict") else columns
+    if not hasattr(found, "keys") or not hasattr(found, "__getitem__"):
+        hint = "pass a dict of lists, a DataFrame or an arrow table"
+        raise refuse("invalid_format", f"the columns are {held(columns)}, expected a table", hint=hint)
+    lists = {str(name): _column(str(name), found[name]) for name in found.keys()}  # noqa: SIM118 - a DataFrame's
+    lengths = {name: len(values) for name, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} holds {length}" for name, length in lengths.items())
+        raise refuse("invalid_format", f"the columns differ in length: {shown}", hint="give each one entry a row")
+    return [without_filled_nulls(dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
+
+
+def _column(name: str, value: Any) -> list[Any]:  # noqa: ANN401 - a list, an array or a series
+    values = listed(value)
+    if values is None:
+        raise refuse("invalid_format", f"the column {name} is {held(value)}, expected a list", hint="give lists")
+    return [None if isinstance(item, float) and item != item else item for item in values]  # NaN: pandas' null
 
 
 def filled_list(row: RowView, column: str) -> list[Any]:

@@ -85,6 +85,8 @@ class ControlGuard:
     def _clean_text(self, text: str, where: str, index: int | None, pattern: re.Pattern[str] | None) -> str:
         if OPEN in text or CLOSE in text:
             raise refuse("invalid_message", f"{where} holds the noncharacter U+FDD0 or U+FDD1", index=index)
+        if not text.isascii():
+            _check_encodable(text, where, index)
         found = pattern.search(text) if pattern else None
         if not found or pattern is None:
             return text
@@ -92,3 +94,11 @@ class ControlGuard:
             place = f"{where} holds the control token {found[0]!r} at character {found.start()}"
             raise refuse("control_token_in_content", place, index=index)
         return pattern.sub(lambda token: f"{OPEN}{self._numbers[token[0]]}{CLOSE}", text)
+
+
+def _check_encodable(text: str, where: str, index: int | None) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = f"{where} holds a lone surrogate at character {error.start}, which is no text"
+        raise refuse("encoding_failed", found, index=index) from error

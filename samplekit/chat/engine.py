@@ -10,6 +10,7 @@ import datetime as dt
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -19,11 +20,11 @@ from samplekit.chat.control import ControlGuard, control_tokens
 from samplekit.chat.encode import Encoder
 from samplekit.chat.kwargs import Thinking, plan_kwargs
 from samplekit.chat.load import configured_stop_ids
-from samplekit.chat.messages import Conversation, read_conversation
+from samplekit.chat.messages import Conversation, Message, read_conversation
 from samplekit.chat.plan import AfterStop, Planner, Program, TrainOn, trained_replies
 from samplekit.chat.presence import Presence
 from samplekit.chat.refusals import refuse
-from samplekit.chat.render import Renderer, bind
+from samplekit.chat.render import Renderer, ToolDict, bind
 from samplekit.chat.shape import TemplateShape
 from samplekit.chat.stops import StopSet, infer_stops
 from samplekit.chat.tokens import added_tokens, backend_of, chat_templates, special_strings, token_id, token_text
@@ -55,6 +56,9 @@ class Options:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise refuse("invalid_option", f"{name} is {getattr(self, name)!r}", hint=f"pass one of {allowed}")
+        stops: object = self.stop_tokens
+        if stops is not None and (isinstance(stops, str | bytes) or not isinstance(stops, Sequence | AbstractSet)):
+            raise refuse("invalid_option", f"stop_tokens is {stops!r}", hint="pass a list of ids or texts")
         if self.clock is not None and not isinstance(self.clock, dt.datetime):
             raise refuse("invalid_option", f"clock is {self.clock!r}", hint="pass a datetime")
 
@@ -117,8 +121,11 @@ class Engine:
             TemplateError: the named reason.
         """
         program, conversation, choice = self.read(messages, tools)
-        planner = self.planner(program, conversation, clock, choice)
         chosen = trained_replies(conversation, train_on)
+        first = conversation.messages[0]
+        if train_on == "all" and first.role == "assistant" and first.weight > 0:
+            choice = {**choice, "context_only": [first.index]}
+        planner = self.planner(program, conversation, clock, choice)
         drafts = [planner.draft(place) for place in chosen]
         planner.prove(chosen[-1])
         return drafts
@@ -228,10 +235,11 @@ class Engine:
         if system.role != "system" or not system.text.strip() or program.shape.has_system_slot:
             return conversation, {}
         slot = self.options.system_slot
+        rest = [message for message in conversation.messages if message is not system]
         if slot == "error":
+            self._check_renders(rest, conversation.tools, program)
             found = f"{program.renderer.name} has no place for a system message"
             raise refuse("system_message_dropped", found, index=0, template=program.renderer.name)
-        rest = [message for message in conversation.messages if message is not system]
         user = next((place for place, message in enumerate(rest) if message.role == "user"), None)
         if slot == "prepend_user":
             if user is None:
@@ -240,3 +248,10 @@ class Engine:
             view = {**rest[user].view, "content": program.shape.content(text)}
             rest[user] = replace(rest[user], text=text, view=view)
         return Conversation.of(rest, conversation.tools), {"system_slot": slot}
+
+    def _check_renders(self, messages: list[Message], tools: list[ToolDict] | None, program: Program) -> None:
+        """Let a template that raises without the system message too speak for itself."""
+        if messages:
+            views = [message.view for message in messages]
+            follows = messages[-1].role != "assistant"
+            program.renderer.render(views, tools, program.kwargs.default, reply_follows=follows, clock=self.clock())

@@ -7,11 +7,14 @@ arguments and schemas are values and stay.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, cast
 
+import numpy as np
+
+from samplekit.chat.columns import held
 from samplekit.chat.control import ControlGuard
 from samplekit.chat.refusals import refuse
 from samplekit.chat.render import MessageDict, ToolDict
@@ -21,6 +24,7 @@ from samplekit.chat.tool_calls import read_tool_calls, tool_call_names
 
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _OURS = ("weight", "train", "finish_reason")
+_LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,16 @@ def read_conversation(messages: object, tools: object, shape: TemplateShape, gua
     rows = list(cast("Sequence[Any]", messages))
     if not rows:
         raise refuse("invalid_message", "messages is empty, expected at least one message")
-    known = guard.clean(read_tools(tools), "tools", None)
-    return Conversation.of([_read_message(row, index, shape, guard) for index, row in enumerate(rows)], known)
+    index: int | None = None
+    try:
+        known = guard.clean(read_tools(tools), "tools", None)
+        read: list[Message] = []
+        for index, row in enumerate(rows):
+            read.append(_read_message(row, index, shape, guard))
+    except RecursionError as error:
+        what = "tools hold themselves" if index is None else "holds itself"
+        raise refuse("invalid_message", f"{what}, or nests too deeply", index=index) from error
+    return Conversation.of(read, known)
 
 
 def read_tools(tools: object) -> list[ToolDict] | None:
@@ -125,13 +137,19 @@ def _read_message(row: object, index: int, shape: TemplateShape, guard: ControlG
         return Message(view, index, role, view["content"])
     if not isinstance(role, str) or not role:
         raise refuse("invalid_message", f"role is {role!r}, expected a text such as 'user'", index=index)
+    if role == "assistant" and "function_call" in view:
+        what = "function_call is the older form of a call, which templates do not read"
+        raise refuse("invalid_message", what, index=index, hint="use tool_calls")
     weight = _read_weight(view, index)
     cut_short = view.get("finish_reason") == "length"
     for key in _OURS:
         view.pop(key, None)
-    view["content"] = _read_content(view.get("content", ""), index)
     read_tool_calls(view, index, shape)
     reasoning_key = _place_reasoning(view, index, shape)
+    if "content" not in view:
+        says_else = role == "assistant" and (reasoning_key is not None or "tool_calls" in view)
+        _check_spoken(cast("Mapping[str, Any]", row), index, says_else=says_else)
+    view["content"] = _read_content(view.get("content", ""), index)
     view = guard.clean_message(view, index)
     content: str = view["content"]
     if shape.wants_parts:
@@ -141,6 +159,19 @@ def _read_message(row: object, index: int, shape: TemplateShape, guard: ControlG
     thought, text = split_thought(content)
     reasoning = view[reasoning_key] if reasoning_key else thought
     return Message(view, index, role, text, reasoning, tool_call_names(view), weight, cut_short)
+
+
+def _check_spoken(row: Mapping[str, Any], index: int, *, says_else: bool) -> None:
+    """Refuse a message without content that says nothing else either: it would stand there, or train, as empty."""
+    if says_else:
+        return
+    found = ", ".join(f"{key} (null)" if value is None else str(key) for key, value in row.items())
+    raise refuse(
+        "invalid_message",
+        f"has no content, its keys are {found}",
+        index=index,
+        hint="put its text under 'content', or \"\" where it is meant to be empty",
+    )
 
 
 def _read_content(content: object, index: int) -> str:
@@ -161,6 +192,9 @@ def _read_part(part: object, position: int, index: int) -> str:
         text = fields.get("text")
         if kind == "text" and isinstance(text, str):
             return text
+        if kind == "text":
+            found = f"content part {position} has {_kind(text)} for its text, expected a text"
+            raise refuse("invalid_message", found, index=index, hint="write the text, or remove the part")
     raise refuse(
         "invalid_message",
         f"content part {position} is {kind}, expected a text part",
@@ -192,10 +226,20 @@ def _read_weight(view: MessageDict, index: int) -> float:
     weight, train = view.get("weight", 1), view.get("train", True)
     if not isinstance(train, bool):
         raise refuse("invalid_message", f"train is {train!r}, expected true or false", index=index)
-    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not is_number or not math.isfinite(weight) or weight < 0:
-        raise refuse("invalid_message", f"weight is {weight!r}, expected a number of 0 or more", index=index)
-    return float(weight) if train else 0.0
+    number = _as_float(weight)
+    if not 0 <= number <= _LARGEST_WEIGHT:
+        raise refuse("invalid_message", f"weight is {held(weight)}, expected a number of 0 or more", index=index)
+    return number if train else 0.0
+
+
+def _as_float(value: object) -> float:
+    """Give a number of Python or numpy, and NaN for anything else and for what is too large to train with."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return float("nan")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("nan")
 
 
 def _without_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,11 +63,13 @@ class Built:
         samples: in the order of the conversation.
         dropped: message indices of turns left out for their length.
         num_cut: turns that lost earlier messages or their end.
+        num_context_replies: replies that are context only, since nothing stands before them.
     """
 
     samples: list[Sample] = field(default_factory=list[Sample])
     dropped: list[int] = field(default_factory=list[int])
     num_cut: int = 0
+    num_context_replies: int = 0
 
 
 def plan_samples(engine: Engine, row: Row, options: SampleOptions) -> list[Draft]:
@@ -99,7 +101,8 @@ def assemble(engine: Engine, row: Row, turns: Sequence[Turn], options: SampleOpt
             num_cut += 1
     if options.merge:
         kept = merge_turns(kept, options.max_length)
-    return Built([_sample(turn, row.source, options.max_length) for turn in kept], dropped, num_cut)
+    context = len(turns[0].info.get("context_only", ())) if turns else 0
+    return Built([_sample(turn, row.source, options.max_length) for turn in kept], dropped, num_cut, context)
 
 
 def _cut(engine: Engine, row: Row, turn: Turn, options: SampleOptions) -> Turn:

@@ -30,7 +30,7 @@ class TemplateShape:
         if plain is not None and USER in plain:
             return False
         parts = self.probe([_user([{"type": "text", "text": USER}])], reply_follows=True)
-        return parts is not None and USER in parts
+        return parts is not None and USER in parts and not _prints_a_part(parts)
 
     @cached_property
     def arguments_as_text(self) -> bool:
@@ -71,3 +71,8 @@ class TemplateShape:
 
 def _user(content: object) -> dict[str, Any]:
     return {"role": "user", "content": content}
+
+
+def _prints_a_part(text: str) -> bool:
+    """Tell whether a render shows a part as Python or JSON spells it: the template took the list for a text."""
+    return f"'text': '{USER}" in text or f'"text": "{USER}' in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 
+import numpy as np
 import pytest
 import real_tokenizers as real
 from real_tokenizers import toy_template
@@ -37,6 +38,7 @@ def test_skipped_rows_are_named_and_counted():
         "num_skipped": 5,
         "num_dropped": 0,
         "num_cut": 0,
+        "num_context_replies": 0,
         "num_tokens": 10,
         "num_trained": 4,
         "trained_share": 0.4,
@@ -100,6 +102,80 @@ def test_columns_in_and_columns_out_as_datasets_map_calls_it(caplog):
     assert [len(column) for column in result.values()] == [2, 2, 2]
     assert [info["source"] for info in result["info"]] == ["a", "rows[2]"]
     assert "skipped b" in caplog.text
+
+
+def test_a_leading_reply_is_named_as_context_and_counted():
+    template = toy_template("T-PLAIN")
+    row = {"messages": [{"role": "assistant", "content": "w"}, *GOOD["messages"]]}
+    built = SampleBuilder(template).build([row, GOOD])
+    assert [sample.info.get("context_only") for sample in built.samples] == [[0], None]
+    assert built.stats["num_context_replies"] == 1
+    for quiet in ({"weight": 0}, {"train": False}):
+        (sample,) = template.samples([{**row["messages"][0], **quiet}, *GOOD["messages"]])
+        assert "context_only" not in sample.info
+    (sample,) = template.samples(row["messages"], train_on="last")
+    assert "context_only" not in sample.info
+
+
+class _Frame:
+    """What of a DataFrame is read: ``values`` is no method there."""
+
+    values = np.empty((2, 2), dtype=object)
+
+    def __init__(self, columns):
+        self._columns = columns
+
+    def keys(self):
+        return list(self._columns)
+
+    def __getitem__(self, name):
+        return np.array([*self._columns[name], None], dtype=object)[:-1]
+
+
+class _Table:
+    def __init__(self, columns):
+        self.to_pydict = lambda: columns
+
+
+@pytest.mark.parametrize("kind", [dict, _Frame, _Table, "pandas", "pyarrow"])
+def test_every_kind_of_table_gives_the_same_columns(kind):
+    columns = {"messages": [GOOD["messages"], GOOD["messages"]], "source": ["a", None]}
+    if kind == "pandas":
+        kind = pytest.importorskip("pandas").DataFrame
+    elif kind == "pyarrow":
+        kind = pytest.importorskip("pyarrow").table
+    builder = SampleBuilder(toy_template("T-PLAIN"))
+    assert builder(kind(columns)) == builder(columns)
+    assert [info["source"] for info in builder(columns)["info"]] == ["a", "rows[1]"]
+
+
+def test_a_missing_value_of_pandas_is_none():
+    builder = SampleBuilder(toy_template("T-PLAIN"))
+    columns = {"messages": [GOOD["messages"]], "tools": [float("nan")], "source": [float("nan")]}
+    assert builder(columns)["info"][0]["source"] == "rows[0]"
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (None, "the columns are None"),
+        (5, "the columns are 5"),
+        ([GOOD], "expected a table"),
+        ({"messages": None}, "the column messages is None"),
+        ({"messages": [1, 2], "tools": [None]}, "messages holds 2, tools holds 1"),
+    ],
+)
+def test_what_is_no_table_is_refused(columns, words):
+    with pytest.raises(TemplateError) as caught:
+        SampleBuilder(toy_template("T-PLAIN"))(columns)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("rows", [None, 5, "abc", GOOD])
+def test_what_is_no_rows_is_refused(rows):
+    with pytest.raises(TemplateError, match=r"^rows is ") as caught:
+        SampleBuilder(toy_template("T-PLAIN"), on_error="skip").build(rows)
+    assert caught.value.code == "invalid_format"
 
 
 def test_builders_and_templates_pickle_and_give_the_same():

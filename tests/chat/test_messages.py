@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import real_tokenizers as real
 from real_tokenizers import toy, toy_template, trained_text, with_template
@@ -134,11 +135,83 @@ def test_templates_that_want_arguments_as_text_get_text(given, expected, joiner)
     assert trained_text(template, turn) == f"f{expected}<e>"
 
 
-def test_null_and_missing_content_are_empty_text():
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"content": None},
+        {"text": "yo"},
+        {"contents": "yo"},
+        {"value": "yo"},
+        {"content": None, "refusal": "no"},
+        {"content": None, "audio": {"transcript": "yo"}},
+        {"content": None, "tool_calls": []},
+        {"content": None, "reasoning": " "},
+        {"content": None, "finish_reason": "length"},
+    ],
+)
+@pytest.mark.parametrize("role", ["assistant", "user", "system", "tool"])
+def test_a_message_that_says_nothing_is_refused_with_its_keys(role, fields):
+    template = toy_template("T-TOOLS")
+    with pytest.raises(TemplateError) as caught:
+        template.turns([USER, {"role": role, **fields}, USER, reply()])
+    assert (caught.value.code, caught.value.message_index) == ("invalid_message", 1)
+    assert all(key in str(caught.value) for key in fields)
+
+
+def test_an_explicit_empty_text_is_an_empty_reply():
     template = toy_template("T-PLAIN")
-    for message in ({"role": "assistant", "content": None}, {"role": "assistant"}):
-        (turn,) = template.turns([USER, message])
-        assert template.decode(turn.tokens) == "<u>q<e><a><e>"
+    (turn,) = template.turns([USER, reply("")])
+    assert template.decode(turn.tokens) == "<u>q<e><a><e>"
+
+
+def test_calls_or_reasoning_need_no_content():
+    assert toy_template("T-TOOLS").turns([USER, {"role": "assistant", "tool_calls": [CALL]}])
+    template = ChatTemplate(real.byte_level("glm4moe", real.trl_template("glm4moe")))
+    (turn,) = template.turns([USER, {"role": "assistant", "content": None, "reasoning_content": "because so"}])
+    assert "because so" in trained_text(template, turn)
+
+
+@pytest.mark.parametrize("content", [None, "", "text"])
+def test_the_older_form_of_a_call_is_refused_by_name(content):
+    with pytest.raises(TemplateError, match=r"function_call.*use tool_calls") as caught:
+        toy_template("T-TOOLS").turns([USER, reply(content, function_call={"name": "f", "arguments": "{}"})])
+    assert (caught.value.code, caught.value.message_index) == ("invalid_message", 1)
+
+
+@pytest.mark.parametrize("weight", [10**400, 1e300, float("nan"), float("inf"), -1, True, "1", np.bool_(True)])
+def test_a_weight_that_cannot_train_is_refused(weight):
+    with pytest.raises(TemplateError, match="message 1: weight is") as caught:
+        toy_template("T-PLAIN").turns([USER, reply(weight=weight)])
+    assert caught.value.code == "invalid_message"
+
+
+def test_a_weight_too_long_to_print_is_refused():
+    with pytest.raises(TemplateError, match="message 1: weight is a int"):
+        toy_template("T-PLAIN").turns([USER, reply(weight=10**5000)])
+
+
+@pytest.mark.parametrize("weight", [2, 2.0, np.int64(2), np.float32(2), np.float64(2), np.uint8(2)])
+def test_a_weight_may_be_a_number_of_numpy(weight):
+    (turn,) = toy_template("T-PLAIN").turns([USER, reply(weight=weight)])
+    assert turn.loss_mask[-1] == 2.0
+
+
+def test_a_message_that_holds_itself_is_refused():
+    cyclic = reply()
+    cyclic["extra"] = cyclic
+    with pytest.raises(TemplateError, match="message 1: holds itself") as caught:
+        toy_template("T-PLAIN").turns([USER, cyclic])
+    assert caught.value.code == "invalid_message"
+    tool = copy.deepcopy(TOOL)
+    tool["function"]["parameters"]["x"] = tool
+    with pytest.raises(TemplateError, match="tools hold themselves"):
+        toy_template("T-TOOLS").turns([USER, reply()], [tool])
+
+
+def test_a_text_part_without_text_says_so():
+    with pytest.raises(TemplateError, match="content part 0 has None for its text"):
+        toy_template("T-PLAIN").turns([USER, reply([{"type": "text", "text": None}])])
 
 
 def test_tuples_and_generators_of_messages_are_lists():
@@ -150,5 +223,15 @@ def test_tuples_and_generators_of_messages_are_lists():
 
 def test_a_lone_surrogate_is_a_named_error():
     with pytest.raises(TemplateError) as caught:
-        ChatTemplate(real.qwen3()).turns([{"role": "user", "content": "a\ud800"}, reply()])
-    assert caught.value.code == "encoding_failed"
+        ChatTemplate(real.qwen3()).turns([USER, reply(), {"role": "user", "content": "a\ud800"}, reply()])
+    assert (caught.value.code, caught.value.message_index) == ("encoding_failed", 2)
+    assert "content holds a lone surrogate at character 1" in str(caught.value)
+
+
+def test_a_template_that_slices_texts_is_not_given_parts():
+    source = "{% for m in messages %}{{ '<' ~ m.role[0] ~ '>' }}{{ m.content[:3] }}{{ '<e>' }}{% endfor %}{{ '<a>' if add_generation_prompt }}"
+    template = ChatTemplate(with_template(toy(), source))
+    for text in ("q", "much longer"):
+        with pytest.raises(TemplateError) as caught:
+            template.turns([{"role": "user", "content": text}, reply()])
+        assert caught.value.code == "content_dropped"
