@@ -56,7 +56,16 @@ def fit(prompt: str, full: str, reply: Message, *, last_text: str, switch: str |
             hint=f"pass {switch}=False or thinking=False" if switch else None,
             template=template,
         )
+    start = empty_thought_start(prompt)
     if full.startswith(prompt):
+        if start is not None and reply.reasoning:
+            raise refuse(
+                "reasoning_dropped_by_template",
+                "the prompt closes an empty thinking block, and the reply's reasoning would train as a second one",
+                index=reply.index,
+                hint="pass thinking='auto' or thinking=True, or remove the reasoning from the reply",
+                template=template,
+            )
         if is_open and closes_at_once(full[len(prompt) :]):
             raise refuse(
                 "open_think_without_reasoning",
@@ -66,7 +75,6 @@ def fit(prompt: str, full: str, reply: Message, *, last_text: str, switch: str |
                 template=template,
             )
         return Fit(prompt, full[len(prompt) :], grafted=False)
-    start = empty_thought_start(prompt)
     if start is not None and not reply.reasoning and full.startswith(prompt[:start]):
         return Fit(prompt, full[start:], grafted=True)
     raise _mismatch(prompt, full, reply, last_text=last_text, template=template)

@@ -17,6 +17,7 @@ from samplekit.chat.refusals import refuse
 from samplekit.chat.render import Renderer
 from samplekit.chat.shape import TemplateShape
 from samplekit.chat.stops import StopSet
+from samplekit.chat.thoughts import unclosed_thought
 from samplekit.chat.turn import Draft
 from samplekit.errors import TemplateError
 
@@ -106,6 +107,14 @@ class Planner:
             TemplateError: the named reason why the template and this reply do not fit.
         """
         reply = self._conversation.messages[index]
+        unclosed = None if reply.cut_short else unclosed_thought(reply.text)
+        if unclosed is not None:
+            raise refuse(
+                "invalid_message",
+                f"the reply opens {unclosed} and never closes it",
+                index=reply.index,
+                hint="close the thinking block, give it as reasoning_content, or set finish_reason='length'",
+            )
         default = self._program.kwargs.default
         retries = self._program.kwargs.retries(reasons=bool(reply.reasoning))
         if not retries:

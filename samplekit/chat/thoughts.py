@@ -36,6 +36,21 @@ def split_thought(content: str) -> tuple[str, str]:
     return "", content
 
 
+def unclosed_thought(text: str) -> str | None:
+    """Give the tag of a thinking block that a reply's text opens and never closes; None where there is none.
+
+    Prose may name a tag: only one that starts the text counts, or an unquoted ``<think>`` anywhere.
+    """
+    for start, end in TAGS:
+        place = text.rfind(start)
+        if place < 0 or end in text[place:]:
+            continue
+        quoted = text[max(0, place - 1) : place] in ("`", "'", '"')
+        if not text[:place].strip() or (start == "<think>" and not quoted):
+            return start
+    return None
+
+
 def ends_in_open_thought(prompt: str) -> bool:
     """Tell whether a prompt leaves a thinking block open for the model to fill."""
     return _OPEN_AT_END.search(prompt, max(0, len(prompt) - 64)) is not None

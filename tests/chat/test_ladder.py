@@ -245,3 +245,37 @@ def test_without_tool_calls_only_the_calls_span_is_left_out(content, trained, ca
     toys = toy_template("T-TOOLS", train_tool_calls=False)
     (toy_turn,) = toys.turns(messages)
     assert real.trained_text(toys, toy_turn) == f"{content}<e>"
+
+
+INLINE = "<think>\nBecause so.\n</think>\n\nFour it is."
+
+
+@pytest.mark.parametrize("reply", [assistant(INLINE), assistant("Four it is.", reasoning_content="Because so.")])
+def test_reasoning_behind_a_closed_empty_thought_is_refused(tiny, reply):
+    with pytest.raises(TemplateError) as caught:
+        tiny.turns([user(), reply])
+    assert caught.value.message_index == 1
+    assert caught.value.code in ("reasoning_dropped_by_template", "prefix_mismatch")
+    auto = ChatTemplate(tiny.tokenizer, thinking="auto")
+    (turn,) = auto.turns([user(), reply])
+    assert auto.decode(turn.tokens).count("<think>") == 1
+
+
+def test_inline_reasoning_behind_a_closed_empty_thought_says_what_to_do(tiny):
+    assert code_of(tiny, [user(), assistant(INLINE)]) == ("reasoning_dropped_by_template", 1)
+    with pytest.raises(TemplateError, match="thinking='auto'"):
+        tiny.turns([user(), assistant(INLINE)])
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>hmm", " <think>\nhmm", "so <think>hmm", "<think>a</think>b<think>c", "<thought>hmm"]
+)
+def test_a_reply_that_never_closes_its_thought_is_refused(tiny, qwen3, text):
+    for template in (tiny, qwen3, of(LOOP + "{{ '<a>' if add_generation_prompt }}")):
+        assert code_of(template, [user(), assistant(text)]) == ("invalid_message", 1)
+
+
+def test_a_thought_may_stay_open_where_the_reply_was_cut_or_only_names_the_tag():
+    template = ChatTemplate.load("samplekit/tiny")
+    assert template.turns([user(), assistant("<think>hmm", finish_reason="length")])
+    assert template.turns([user(), assistant("The tag `<think>` opens it.")])

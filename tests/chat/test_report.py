@@ -53,9 +53,7 @@ def test_an_open_thinking_block_names_the_switch_that_was_tried(qwen3_8):
     assert "set enable_thinking=False (thinking=False) for replies without reasoning" in qwen3_8.thinking.advice
     assert "replies with reasoning need no setting" in qwen3_8.thinking.advice
     assert qwen3_8.advice[0].startswith("pass thinking=False for: plain chat")
-    assert qwen3_8.advice[1] == (
-        "or pass thinking='auto', which sets enable_thinking for each reply that needs it, except for: inline reasoning"
-    )
+    assert qwen3_8.advice[1] == "or pass thinking='auto', which sets enable_thinking for each reply that needs it"
 
 
 def test_following_the_advice_builds_the_plain_chat():
