@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from samplekit.chat.columns import held
 from samplekit.chat.ladder import mismatch
 from samplekit.chat.refusals import refuse
+from samplekit.chat.tokens import ID_LIMIT
 from samplekit.chat.turn import Turn
 
 _AROUND = 8
@@ -27,10 +31,14 @@ def check_recorded(
 
     Raises:
         PrefixMismatchError: a prompt differs; ``index`` is the first token that does.
-        TemplateError: code ``invalid_option`` where the number of prompts is not that of the turns.
+        TemplateError: code ``invalid_option`` where the prompts are none, or not those of the trained turns.
     """
     if isinstance(prompts, Mapping):
+        _check_keys(turns, prompts)
         recorded = [prompts.get(turn.message_index) for turn in turns]
+    elif not _is_sized(prompts):
+        hint = "pass one a turn, or a mapping by message index"
+        raise refuse("invalid_option", f"prompts is {held(prompts)}, expected lists of ids", hint=hint)
     elif len(prompts) == len(turns):
         recorded = list(prompts)
     else:
@@ -41,9 +49,33 @@ def check_recorded(
             _check(turn, ids, decode)
 
 
+def _is_sized(prompts: object) -> bool:
+    return hasattr(prompts, "__len__") and hasattr(prompts, "__iter__") and not isinstance(prompts, str | bytes)
+
+
+def _check_keys(turns: Sequence[Turn], prompts: Mapping[int, Sequence[int]]) -> None:
+    trained = [turn.message_index for turn in turns]
+    unknown = [key for key in prompts if key not in trained]
+    if unknown:
+        found = f"prompts names message {held(unknown[0])}, which is no trained turn"
+        raise refuse("invalid_option", found, hint=f"the trained turns are messages {', '.join(map(str, trained))}")
+
+
+def _read(ids: object, index: int) -> npt.NDArray[np.int64]:
+    """Read recorded ids, shape (N,)."""
+    try:
+        given: npt.NDArray[Any] = np.asarray(ids)
+    except (ValueError, TypeError, OverflowError):
+        given = np.empty((0, 0))
+    whole = given.ndim == 1 and (given.size == 0 or given.dtype.kind in "iu")
+    if not whole or (given.size and not 0 <= int(given.min()) <= int(given.max()) < ID_LIMIT):
+        raise refuse("invalid_option", f"prompts holds {held(ids)}, expected token ids", index=index, hint="pass ids")
+    return given.astype(np.int64)
+
+
 def _check(turn: Turn, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> None:
     rendered = turn.ids[: turn.prompt_length]
-    given = np.asarray(ids)
+    given = _read(ids, turn.message_index)
     shared = min(len(rendered), len(given))
     differs = np.flatnonzero(rendered[:shared] != given[:shared])
     if len(differs) == 0 and len(rendered) == len(given):

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samplekit.chat.accounting import PromptAccount
+from samplekit.chat.columns import held
 from samplekit.chat.continuation import continued_text
 from samplekit.chat.engine import Engine, Options, SystemSlot
 from samplekit.chat.kwargs import Thinking
 from samplekit.chat.load import load_tokenizer
 from samplekit.chat.plan import AfterStop, TrainOn
 from samplekit.chat.recorded import check_recorded
+from samplekit.chat.refusals import refuse
 from samplekit.chat.report import TemplateReport, examine
 from samplekit.chat.samples import Row, SampleOptions, Truncation, assemble, plan_samples
+from samplekit.chat.tokens import known_ids
 from samplekit.chat.turn import Turn
 from samplekit.sample import Sample
 
@@ -129,7 +132,7 @@ class ChatTemplate:
         drafts = self.engine.drafts(messages, tools, train_on, self.engine.clock())
         turns = self.engine.finish(drafts)
         if prompts is not None:
-            check_recorded(turns, prompts, self.decode)
+            check_recorded(turns, prompts, self.engine.encoder.decode)
         return turns
 
     def samples(
@@ -171,12 +174,22 @@ class ChatTemplate:
         return examine(self.engine, self.settings())
 
     def encode(self, text: str) -> list[int]:
-        """Encode text as it stands: control tokens are recognised, nothing is put in front or behind."""
+        """Encode text as it stands: control tokens are recognised, nothing is put in front or behind.
+
+        Raises:
+            TemplateError: ``invalid_option`` where it is no text, ``encoding_failed``.
+        """
+        if not isinstance(text, str):
+            raise refuse("invalid_option", f"text is {held(text)}, expected a text", hint="pass a str")
         return list(self.engine.encoder.text(text).tolist())
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids to text, control tokens included."""
-        return self.engine.encoder.decode(ids)
+        """Decode ids to text, control tokens included.
+
+        Raises:
+            TemplateError: ``invalid_option``, naming what is no token of this tokenizer.
+        """
+        return self.engine.encoder.decode(known_ids(self.tokenizer, ids))
 
     @property
     def tokenizer(self) -> Any:  # noqa: ANN401 - any tokenizer

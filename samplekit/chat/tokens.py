@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from samplekit.chat.columns import held
 from samplekit.chat.refusals import refuse
+
+ID_LIMIT = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,39 @@ def token_id(tokenizer: Any, text: str) -> int | None:  # noqa: ANN401 - any tok
 
 def token_text(tokenizer: Any, number: int) -> str | None:  # noqa: ANN401 - any tokenizer
     """Give the text of a token by its id, or None where there is none."""
+    if not 0 <= number < ID_LIMIT:
+        return None
     backend = backend_of(tokenizer)
     if backend is not None:
         return cast("str | None", backend.id_to_token(number))
     convert = getattr(tokenizer, "convert_ids_to_tokens", None)
-    text = convert(number) if convert else None
+    try:
+        text = convert(number) if convert else None
+    except (IndexError, KeyError, ValueError):  # how slow tokenizers say that there is none
+        return None
     return text if isinstance(text, str) else None
+
+
+def known_ids(tokenizer: Any, ids: object) -> list[int]:  # noqa: ANN401 - any tokenizer
+    """Give ids as plain numbers, each of them a token.
+
+    Raises:
+        TemplateError: code ``invalid_option``, naming the first that is none.
+    """
+    if isinstance(ids, str | bytes | Mapping) or not hasattr(ids, "__iter__"):
+        raise refuse("invalid_option", f"ids is {held(ids)}, expected a list of token ids", hint="pass a list of ids")
+    given = [getattr(item, "item", lambda item=item: item)() for item in cast("Sequence[Any]", ids)]
+    tells = backend_of(tokenizer) is not None or hasattr(tokenizer, "convert_ids_to_tokens")
+    seen: set[int] = set()
+    for place, number in enumerate(given):
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if whole and number in seen:
+            continue
+        if not whole or not 0 <= number < ID_LIMIT or (tells and token_text(tokenizer, number) is None):
+            found = f"ids[{place}] is {held(number)}, which is no token of this tokenizer"
+            raise refuse("invalid_option", found, hint="pass ids of this tokenizer")
+        seen.add(number)
+    return given
 
 
 def plain_ids(encoded: Any) -> list[int]:  # noqa: ANN401 - what tokenizers return differs

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from real_tokenizers import toy, with_template
+from real_tokenizers import toy, toy_template, with_template
 
 from samplekit.chat import ChatTemplate, SampleBuilder
 from samplekit.errors import AlignmentError, TemplateError
@@ -111,3 +112,68 @@ def test_a_tokenizer_that_fails_is_a_named_error():
     with pytest.raises(TemplateError, match=r"out of order") as caught:
         ChatTemplate(_Tokenizer()).turns(MESSAGES)
     assert caught.value.code == "encoding_failed"
+
+
+LOOP = "{% for m in messages %}{{ '<u>' ~ m.content ~ '<e>' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ 1 // 0 }}" + LOOP, "ZeroDivisionError"),
+        ("{{ nope.x }}" + LOOP, "'nope' is undefined"),
+        ("{{ raise_exception('never') }}", "never"),
+    ],
+)
+@pytest.mark.parametrize("slot", ["error", "drop", "prepend_user"])
+def test_a_template_that_always_raises_is_not_blamed_on_the_system_message(source, words, slot):
+    template = ChatTemplate(with_template(toy(), source), system_slot=slot)
+    for call in (template.turns, template.prompt):
+        with pytest.raises(TemplateError, match=words) as caught:
+            call([{"role": "system", "content": "s"}, *MESSAGES])
+        assert caught.value.code == "template_raised"
+
+
+@pytest.mark.parametrize("ids", [[-1], [10**9], [2**64], "x", None, 5, ["x"], [True], [1.5], {1: 2}])
+def test_what_is_no_id_is_not_decoded(tiny, ids):
+    with pytest.raises(TemplateError, match=r"^ids") as caught:
+        tiny.decode(ids)
+    assert caught.value.code == "invalid_option"
+    assert tiny.decode(np.array(tiny.encode("hi"))) == tiny.decode(tiny.encode("hi")) == "hi"
+
+
+@pytest.mark.parametrize("text", [None, 5, b"x", ["x"]])
+def test_what_is_no_text_is_not_encoded(tiny, text):
+    with pytest.raises(TemplateError, match=r"^text is") as caught:
+        tiny.encode(text)
+    assert caught.value.code == "invalid_option"
+
+
+@pytest.mark.parametrize("stops", [5, "<e>", [-1], [10**9], [2**64], [None], [True], {"<e>": 1}])
+def test_what_is_no_list_of_stops_is_refused(stops):
+    with pytest.raises(TemplateError, match=r"^stop_tokens") as caught:
+        ChatTemplate(toy_template("T-PLAIN").tokenizer, stop_tokens=stops)
+    assert caught.value.code == "invalid_option"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "words"),
+    [
+        ({9: [1]}, "message 9"),
+        ({0: [1]}, "message 0"),
+        ({"1": [1]}, "message '1'"),
+        (5, "prompts is 5"),
+        ("a", "prompts is 'a'"),
+        (["abc"], "prompts holds 'abc'"),
+        ([[-1]], "prompts holds"),
+        ([[1.5]], "prompts holds"),
+        ([[[1]]], "prompts holds"),
+        ([[10**30]], "prompts holds"),
+        ([5], "prompts holds 5"),
+    ],
+)
+def test_what_is_no_recorded_prompt_is_refused(tiny, prompts, words):
+    with pytest.raises(TemplateError) as caught:
+        tiny.turns(MESSAGES, prompts=prompts)
+    assert caught.value.code == "invalid_option"
+    assert words in str(caught.value)
