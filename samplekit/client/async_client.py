@@ -14,7 +14,7 @@ from samplekit.client.flows import Terms
 from samplekit.client.ownership import Reminders
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
-from samplekit.client.settings import text
+from samplekit.client.settings import text, whole_number
 from samplekit.wire.names import SESSION_RETRIES
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class AsyncClient:
 
     Raises:
         ServiceError: no key is known, or the URL is not safe.
+        SampleError: timeout or max_retries is out of range.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class AsyncClient:
         return client
 
     def _run_on(self, runtime: Runtime, max_retries: int) -> None:
-        self._terms = Terms(runtime, max_retries)
+        self._terms = Terms(runtime, whole_number("max_retries", max_retries, least=0))
         self._driver = AsyncDriver(self._http, self._endpoint, runtime)
 
     @property

@@ -14,7 +14,7 @@ from samplekit.client.ownership import Reminders
 from samplekit.client.plans import SessionPlan
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
-from samplekit.client.settings import text
+from samplekit.client.settings import text, whole_number
 from samplekit.wire.names import SESSION_RETRIES
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Client:
 
     Raises:
         ServiceError: no key is known, or the URL is not safe.
+        SampleError: timeout or max_retries is out of range.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Client:
         return client
 
     def _run_on(self, runtime: Runtime, max_retries: int) -> None:
-        self._terms = Terms(runtime, max_retries)
+        self._terms = Terms(runtime, whole_number("max_retries", max_retries, least=0))
         self._driver = BlockingDriver(self._http, self._endpoint, runtime)
 
     @property

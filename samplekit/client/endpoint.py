@@ -11,6 +11,7 @@ import httpx
 
 from samplekit._version import __version__
 from samplekit.client.faults import without_secrets
+from samplekit.client.settings import positive, shown
 from samplekit.client.steps import Reply, Request
 from samplekit.errors import ConnectionFailedError, ServiceError
 from samplekit.wire import names
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 USER_AGENT = f"samplekit/{__version__}"
 _MAX_CONNECT_SECONDS = 30.0
 _MAX_CONNECTIONS = 256
+_LARGEST_PORT = 65535
 
 
 class ApiKey:
@@ -61,7 +63,14 @@ class Endpoint:
 
         Raises:
             ServiceError: the URL is not https (loopback aside), or no key is known.
+            SampleError: the timeout is no number above 0.
         """
+        if base_url is not None and not isinstance(base_url, str):
+            raise ServiceError(f"base_url is {shown(base_url)}, expected a URL like {names.DEFAULT_BASE_URL}")
+        if api_key is not None and not isinstance(api_key, str):
+            raise ServiceError(
+                f"api_key is of type {type(api_key).__name__}, expected a string, or None for the environment"
+            )
         url = (base_url or os.environ.get(names.ENV_BASE_URL) or names.DEFAULT_BASE_URL).rstrip("/")
         require_safe(url, "base_url")
         key = (api_key or os.environ.get(names.ENV_API_KEY) or "").strip()
@@ -71,7 +80,7 @@ class Endpoint:
             )
         if not key.isascii() or not key.isprintable():
             raise ServiceError("api_key holds characters no key has: copy it again, without quotes or line breaks")
-        return cls(url, timeout, ApiKey(key) if key else None)
+        return cls(url, positive("timeout", timeout), ApiKey(key) if key else None)
 
     @property
     def is_local(self) -> bool:
@@ -148,6 +157,10 @@ def require_safe(url: str, what: str) -> None:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ServiceError(f"{what} is no URL: give one like {names.DEFAULT_BASE_URL}") from error
+    if parsed.port is not None and not 0 < parsed.port <= _LARGEST_PORT:
+        raise ServiceError(
+            f"{what} {without_secrets(url)} names port {parsed.port}, expected one of 1 to {_LARGEST_PORT}"
+        )
     if parsed.userinfo:
         raise ServiceError(f"{what} {without_secrets(url)} carries a user or password: pass the key as api_key=")
     if not parsed.host:

@@ -49,6 +49,17 @@ def number(name: str, value: object, *, below: float | None = None) -> float:
     return float(value)
 
 
+def positive(name: str, value: object) -> float:
+    """Give a finite number above 0, as a float.
+
+    Raises:
+        SampleError: it is none, or out of range.
+    """
+    if not is_number(value) or value <= 0:
+        raise SampleError(f"{name} is {shown(value)}, expected a finite number above 0")
+    return float(value)
+
+
 def flag(name: str, value: object) -> bool:
     """Give True or False; nothing else is taken for one.
 

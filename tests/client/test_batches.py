@@ -120,3 +120,11 @@ def test_no_samples_are_refused():
 def test_a_session_gives_batches_on_both_sides(side):
     session = side.session()
     assert [len(batch) for batch in session.batches(some([3] * 5), batch_size=2)] == [1, 2, 2]
+
+
+def test_a_generator_is_taken_and_what_holds_no_samples_is_refused():
+    samples = some([3] * 5)
+    assert [len(batch) for batch in batches(item for item in samples)] == [5]
+    for bad in ([None], (item for item in [None]), [samples]):
+        with pytest.raises(sk.SampleError, match=r"samples\[0\] is .*, expected a Sample"):
+            batches(bad)

@@ -8,6 +8,7 @@ import pickle
 import traceback
 
 import httpx
+import numpy as np
 import pytest
 from service_double import KEY, OPERATIONS, SESSION, URL, operation
 
@@ -163,6 +164,33 @@ def test_the_client_goes_past_proxies_to_this_machine_only(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     assert not Client(base_url="http://127.0.0.1:1")._http._mounts
     assert Client(base_url=URL, api_key=KEY)._http._mounts
+
+
+@pytest.mark.parametrize("cls", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"base_url": 5}, "base_url is 5"),
+        ({"base_url": "http://localhost:99999"}, "port 99999, expected one of 1 to 65535"),
+        ({"base_url": "http://localhost:0"}, "port 0"),
+        ({"api_key": 5}, "api_key is of type int, expected a string"),
+        ({"timeout": "5"}, "timeout is '5'"),
+        ({"timeout": -1}, "timeout is -1"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": None}, "timeout is None"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"max_retries": "a"}, "max_retries is 'a'"),
+        ({"max_retries": -1}, "max_retries is -1"),
+        ({"max_retries": 1.5}, "max_retries is 1.5"),
+    ],
+)
+def test_a_setting_of_the_client_that_is_none_is_refused_by_name(cls, options, words):
+    with pytest.raises(sk.SamplekitError, match=words):
+        cls(**{"base_url": URL, "api_key": KEY, **options})
+
+
+def test_numbers_of_numpy_are_numbers():
+    Client(base_url=URL, api_key=KEY, timeout=np.float32(5), max_retries=np.int64(1)).close()
 
 
 def test_loopback_is_told_from_look_alikes():
