@@ -22,6 +22,7 @@ from samplekit.sample.arrays import (
 )
 from samplekit.sample.kinds import LOGPROB_LIMIT, describe_kind, is_mapping, is_sequence
 
+_IGNORE_LABEL = -100
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _KEYWORDS = ("advantages", "logprobs", "reference_logprobs")
 
@@ -77,6 +78,7 @@ def build_sample(
     if len(ids) < 2:
         raise AlignmentError("tokens holds 1 token, expected at least 2: a sample needs one to read and one to predict")
     mask = _aligned(floats_array(loss_mask, "loss_mask"), len(ids), "loss_mask")
+    _refuse_labels(mask)
     arrays: dict[str, AnyArray] = {"weights": mask}
     if advantages is not None:
         arrays["advantages"] = _aligned(_advantages(advantages, mask), len(ids), "advantages")
@@ -118,6 +120,15 @@ def _aligned(values: ArrayT, length: int, name: str) -> ArrayT:
     raise AlignmentError(
         f"{name} has length {len(values)}, tokens has length {length}, expected the same length: {hint}"
     )
+
+
+def _refuse_labels(mask: FloatArray) -> None:
+    if mask.min() < 0 and (mask == _IGNORE_LABEL).any():
+        index = int(np.flatnonzero(mask == _IGNORE_LABEL)[0])
+        raise SampleError(
+            f"loss_mask holds -100 at index {index}, which marks what labels ignore, expected a mask: "
+            "pass labels != -100 as the mask"
+        )
 
 
 def _advantages(advantages: object, mask: FloatArray) -> FloatArray:

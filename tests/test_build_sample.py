@@ -294,3 +294,11 @@ def test_the_callers_arrays_stay_theirs_and_unchanged():
 
 def test_whatever_is_built_passes_check():
     assert check([build_sample(TOKENS, MASK, advantages=1.0, logprobs=[-1.0] * 6)]).ok
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_labels_are_no_mask(place):
+    labels = [1.0, 2.0, 3.0, 4.0]
+    labels[place] = -100
+    with pytest.raises(SampleError, match=rf"-100 at index {place}.*labels != -100"):
+        build_sample([1, 2, 3, 4], labels)

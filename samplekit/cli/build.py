@@ -13,11 +13,11 @@ import click
 from rich.table import Table
 
 from samplekit.chat import ChatTemplate
-from samplekit.cli.build_run import BuildOptions, BuildRun
+from samplekit.cli.build_run import BuildOptions, BuildRun, refused_path
 from samplekit.cli.screen import errors, load_template, print_json, results
 from samplekit.cli.template_options import read_settings, template_options
 from samplekit.errors import TemplateError
-from samplekit.files import locked_clock, make_lock, write_samples
+from samplekit.files import lock_path, locked_clock, make_lock, write_samples
 
 _EXAMPLES = 3
 _FORMATS = ["auto", "messages", "sharegpt", "alpaca", "prompt_completion"]
@@ -64,6 +64,7 @@ def build(
     Example:
       samplekit build chats.jsonl --model samplekit/tiny --thinking off -o samples.jsonl
     """
+    _refuse_own_input(output, chats)
     options = BuildOptions(turns, merge, max_length, truncation, format)
     template = None if model is None else _load(model, thinking, template_kwargs, clock, output)
     run = BuildRun(template, options, skip_errors=skip_errors, workers=workers)
@@ -76,12 +77,20 @@ def build(
                 "conversations need a chat template: pass --model, such as --model samplekit/tiny"
             ) from error
         raise
-    refused = run.write_refused(output.with_name(f"{output.name}.refused.jsonl"))
+    refused = run.write_refused(refused_path(output))
     summary = {"output": str(output), "refused": None if refused is None else str(refused), **run.summary()}
     if as_json:
         print_json(summary)
     else:
         _print_summary(summary)
+
+
+def _refuse_own_input(output: Path, chats: Sequence[Path]) -> None:
+    """Refuse to write over what is read: it would be gone with the first build."""
+    written = {path.resolve() for path in (output, lock_path(output), refused_path(output))}
+    for path in chats:
+        if path.resolve() in written:
+            raise click.BadParameter(f"{path} is read by this build, and would be overwritten", param_hint="--output")
 
 
 def _load(model: str, thinking: str, pairs: Sequence[str], clock: dt.datetime | None, output: Path) -> ChatTemplate:

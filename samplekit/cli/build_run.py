@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ from samplekit.sample import Sample
 
 _CHUNK = 1024  # rows encoded together
 _EXAMPLES = 3
+
+
+def refused_path(output: Path) -> Path:
+    """Give the path of the rows that were refused while `output` was built."""
+    return output.with_name(f"{output.name}.refused.jsonl")
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,8 @@ class BuildRun:
         if self.workers == 1:
             yield from ((chunk, _build_chunk(self.builder, self.options, chunk, self.skip_errors)) for chunk in chunks)
             return
-        with ProcessPoolExecutor(self.workers) as pool:
+        # spawn: a fork would copy locks that tokenizers' and the display's threads hold
+        with ProcessPoolExecutor(self.workers, get_context("spawn")) as pool:
             waiting: deque[tuple[list[Row], Future[BuildResult]]] = deque()
             for chunk in chunks:
                 task = pool.submit(_build_chunk, self.builder, self.options, chunk, self.skip_errors)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -31,7 +33,7 @@ def samplekit() -> None:
       samplekit validate samples.jsonl --model samplekit/tiny
       samplekit serve --model samplekit/tiny
 
-    Exit codes: 0 fine, 1 the data is at fault, 2 usage, 3 the service.
+    Exit codes: 0 fine, 1 the data is at fault, 2 usage, 3 the service, 130 interrupted.
     """
 
 
@@ -41,7 +43,13 @@ for command in (template, build, validate, show, serve):
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with 0 (fine), 1 (data), 2 (usage), 3 (service) or 130 (Ctrl-C)."""
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(_run(arguments))
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    """End as on Ctrl-C, so that files half written are removed."""
+    raise KeyboardInterrupt
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -56,6 +64,12 @@ def _run(arguments: list[str] | None) -> int:
     except SamplekitError as error:
         errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return _exit_code(error)
+    except BrokenPipeError:  # the reader of a pipe has left, as `head` does
+        sys.stdout = None  # nothing is left to flush to
+        return DATA_AT_FAULT
+    except OSError as error:
+        errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        return DATA_AT_FAULT
 
 
 def _exit_code(error: SamplekitError) -> int:

@@ -42,7 +42,11 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
         results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
         key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
         results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
-        service.wait()
+        try:
+            service.wait()
+        except KeyboardInterrupt:
+            errors.print("stopping: the operation that runs is finished first", style="yellow")
+            raise click.exceptions.Exit(130) from None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -16,6 +16,8 @@ from samplekit.files import read_samples
 from samplekit.sample import Sample
 from samplekit.spans import sample_spans
 
+# Escapes in data must not act on the terminal that shows it: each control character stands as its picture.
+_VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
 _TRAINED, _CONTEXT = "bold green", "dim"
 
 
@@ -53,7 +55,7 @@ def sample_view(sample: Sample, template: ChatTemplate, title: str) -> Panel:
     tokens = sample.tokens.tolist()
     for span in sample_spans(sample):
         style = _CONTEXT if span.weight == 0 else _TRAINED if span.weight == 1 else f"{_TRAINED} underline"
-        text.append(template.decode(tokens[span.start : span.stop]), style=style)
+        text.append(template.decode(tokens[span.start : span.stop]).translate(_VISIBLE), style=style)
     source = sample.info.get("source", "")
     legend = f"{len(tokens)} tokens, {sample.num_trained} trained (green){' - ' + str(source) if source else ''}"
     return Panel(text, title=title, subtitle=legend, title_align="left", subtitle_align="right")

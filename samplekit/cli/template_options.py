@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 import orjson
 
+from samplekit.chat import ChatTemplate
+
 Command = Callable[..., Any]
+_OWN = {"name_or_path", *inspect.signature(ChatTemplate.__init__).parameters} - {"self", "template_kwargs"}
 
 
 def template_options(command: Command) -> Command:
@@ -43,6 +47,11 @@ def _pair(pair: str) -> tuple[str, Any]:
     name, equals, text = pair.partition("=")
     if not equals or not name.isidentifier():
         raise click.BadParameter(f"{pair!r} is not of the form NAME=VALUE", param_hint="--template-kwarg")
+    if name in _OWN:
+        raise click.BadParameter(
+            f"{name} is a setting of ChatTemplate, not of the template: use the command's own options, or Python",
+            param_hint="--template-kwarg",
+        )
     try:
         return name, orjson.loads(text)
     except orjson.JSONDecodeError:

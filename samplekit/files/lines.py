@@ -19,6 +19,7 @@ from samplekit.errors import FileFormatError, MissingExtraError
 
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = (".zst", ".zstd")
+_GZIP = b"\x1f\x8b"
 
 
 def read_objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | FileFormatError]]:
@@ -39,12 +40,7 @@ def read_objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, 
         try:
             found = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            yield (
-                number,
-                FileFormatError(
-                    f"{name}:{number} is not JSON: {error.msg} at character {error.pos}", path=name, line=number
-                ),
-            )
+            yield number, FileFormatError(f"{name}:{number} {_why(text, error)}", path=name, line=number)
             continue
         if isinstance(found, dict):
             yield number, cast("dict[str, Any]", found)
@@ -54,6 +50,17 @@ def read_objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, 
                 number,
                 FileFormatError(f"{name}:{number} is a JSON {kind}, expected an object", path=name, line=number),
             )
+
+
+def _why(line: bytes, error: orjson.JSONDecodeError) -> str:
+    """Say what keeps a line from being JSON, in terms of its bytes where it is no text."""
+    if line.startswith(_GZIP):
+        return "is gzip data, expected JSON lines: give the file a name that ends in .gz"
+    try:
+        line.decode()
+    except UnicodeDecodeError as fault:
+        return f"is not JSON: byte {line[fault.start]:#04x} at {fault.start} is not UTF-8; convert the file to UTF-8"
+    return f"is not JSON: {error.msg} at character {error.pos}; one JSON object a line is expected"
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
@@ -119,6 +126,8 @@ def write_whole(path: str | os.PathLike[str]) -> Generator[IO[bytes]]:
     target = Path(path).resolve()
     if target.is_dir():
         raise FileFormatError(f"{target} is a folder, expected the name of a file to write", path=str(target))
+    if target.exists() and not target.is_file():  # renaming over it would put a plain file in its place
+        raise FileFormatError(f"{target} is a device or a pipe, expected the name of a file to write", path=str(target))
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         raw = beside.open("xb")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from samplekit.errors import FileFormatError, SampleError
@@ -65,6 +66,8 @@ def write_samples(
     Raises:
         SampleError: an item is no Sample, or its info cannot be written as JSON; nothing is written then.
     """
+    if lock is not None:
+        _info_json(lock, "lock")  # refused before anything is written
     count = 0
     digest = hashlib.sha256()
     with write_whole(path) as stream:
@@ -91,11 +94,27 @@ def _line(sample: object, index: int) -> bytes:
         )
     text = sample.to_json()
     if sample.info:
-        try:
-            info = orjson.dumps(sample.info, option=orjson.OPT_SERIALIZE_NUMPY)
-        except (TypeError, orjson.JSONEncodeError) as error:
-            raise SampleError(
-                f"samples[{index}].info cannot be written as JSON ({error}): keep plain values in it"
-            ) from error
-        text = b'%s,"info":%s}' % (text.removesuffix(b"}"), info)
+        text = b'%s,"info":%s}' % (text.removesuffix(b"}"), _info_json(sample.info, f"samples[{index}].info"))
     return text + b"\n"
+
+
+def _info_json(info: Mapping[str, Any], name: str) -> bytes:
+    """Print plain values as JSON; NaN, which orjson would print as null, is refused."""
+    if name_of_nan := _find_nan(info, name):
+        raise SampleError(f"{name_of_nan} is not finite, which JSON cannot say: leave it out or write it as text")
+    try:
+        return orjson.dumps(info, option=orjson.OPT_SERIALIZE_NUMPY)
+    except (TypeError, orjson.JSONEncodeError) as error:
+        raise SampleError(f"{name} cannot be written as JSON ({error}): keep plain values in it") from error
+
+
+def _find_nan(value: object, name: str) -> str | None:
+    """Give the place of the first float that is not finite, or None."""
+    if isinstance(value, float | np.floating):
+        return None if np.isfinite(value) else name  # pyright: ignore[reportUnknownArgumentType]
+    items: Any = ()
+    if isinstance(value, Mapping):
+        items = value.items()  # pyright: ignore[reportUnknownVariableType]
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return next((place for key, item in items if (place := _find_nan(item, f"{name}[{key!r}]"))), None)

@@ -232,3 +232,22 @@ def test_other_formats_build_what_messages_do(run, write, tmp_path, form, row, a
     flags = ["--format", form] if asked else []
     assert run("build", write("rows.jsonl", row), "-m", "samplekit/tiny", "-o", found, *flags)[0] == 0
     assert list(sk.read_samples(found)) == list(sk.read_samples(wanted))
+
+
+def test_a_build_never_writes_over_what_it_reads(run, write, tmp_path):
+    chats = write("chats.jsonl", *CHATS)
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(chats)
+    before = chats.read_bytes()
+    for output in (chats, link):
+        code, _, shown = run("build", chats, "-m", "samplekit/tiny", "-o", output)
+        assert (code, chats.read_bytes()) == (2, before)
+        assert "would be overwritten" in shown
+    side = write("s.jsonl.refused.jsonl", *CHATS)
+    assert run("build", side, "-m", "samplekit/tiny", "-o", tmp_path / "s.jsonl")[0] == 2
+
+
+@pytest.mark.parametrize("pair", ["stop_tokens=5", "tokenizer=1", "name_or_path=5", "nonsense"])
+def test_a_template_kwarg_is_one_the_template_reads(run, write, tmp_path, pair):
+    chats = write("chats.jsonl", *CHATS)
+    assert run("build", chats, "-m", "samplekit/tiny", "-o", tmp_path / "s.jsonl", "--template-kwarg", pair)[0] == 2

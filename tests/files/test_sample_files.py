@@ -1,5 +1,6 @@
 """Samples in files: whole or absent, exact both ways, held to their lock."""
 
+import os
 import pickle
 
 import numpy as np
@@ -137,3 +138,24 @@ def test_a_lock_with_other_contents_is_a_fault(tmp_path):
     lock_path(path).write_bytes(orjson.dumps({"samples": []}))
     with pytest.raises(sk.FileFormatError, match="changed since"):
         check_lock(path)
+
+
+def test_a_pipe_is_refused_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(sk.FileFormatError, match="is a device or a pipe"):
+        sk.write_samples(pipe, some_samples())
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("lock", [{"x": object()}, {"x": float("nan")}, {"x": [{"y": float("inf")}]}])
+def test_a_lock_that_json_cannot_say_is_refused_before_anything_is_written(tmp_path, lock):
+    with pytest.raises(sk.SampleError, match="lock"):
+        sk.write_samples(tmp_path / "samples.jsonl", some_samples(), lock=lock)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_info_that_is_not_finite_is_refused_by_its_place(tmp_path):
+    sample = sk.build_sample([1, 2], [0, 1], info={"rewards": [0.5, float("nan")]})
+    with pytest.raises(sk.SampleError, match=r"samples\[0\].info\['rewards'\]\[1\] is not finite"):
+        sk.write_samples(tmp_path / "samples.jsonl", [sample])
