@@ -145,6 +145,8 @@ def _advantages(advantages: object, mask: FloatArray) -> FloatArray:
 def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
     """Repair what is missing where nothing trains; refuse it, and probabilities above 1, where something does."""
     given = _aligned(floats_array(values, name, missing=math.nan), len(mask), name)
+    if given.max() <= LOGPROB_LIMIT and is_finite(given):  # NaN compares false: nothing to repair or refuse
+        return given
     trained = mask != 0
     trained[0] = False  # no position predicts token 0
     repaired = given

@@ -34,7 +34,7 @@ class Runs:
         """
         if len(array) < _SHORTEST:
             return None
-        changes = np.diff(array.view(f"i{array.itemsize}")) != 0  # compared as bits, for -0.0 is not 0.0
+        changes = np.diff(array.view(f"i{array.itemsize}"))  # compared as bits, for -0.0 is not 0.0; 0 where none
         if (np.count_nonzero(changes) + 1) * _RUN_LENGTH > len(array):
             return None
         ends = [*np.flatnonzero(changes).tolist(), len(array) - 1]
