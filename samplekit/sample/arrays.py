@@ -164,7 +164,7 @@ def _ids_from_list(source: Sequence[Any], name: str) -> IntArray:
     except _UNREADABLE:
         _refuse_id(source, name, "values")
     # array() takes True for 1: look at the few places where something other than an int could hide.
-    hiding = np.flatnonzero(result <= 1).tolist() if result.min() <= 1 else []
+    hiding: list[int] = np.flatnonzero(result <= 1).tolist() if result.min() <= 1 else []
     for index in hiding:
         if not isinstance(source[index], int | np.integer) or isinstance(source[index], bool):
             _refuse_id(source, name, "values")
