@@ -46,6 +46,12 @@ class Cutter:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._pieces: list[str] = []
+        self._fresh: list[str] = []
+
+    def fresh(self) -> list[str]:
+        """Give the pieces that no text before the last call of this held."""
+        found, self._fresh = self._fresh, []
+        return found
 
     def cut(self, text: str) -> list[str]:
         """Cut a text into pieces; joined, they are the text.
@@ -54,6 +60,7 @@ class Cutter:
             Pieces that start with their token; the first may start with anything.
         """
         if self._pattern is None:
+            self._fresh.append(text)
             return [text] if text else []
         shared = shared_length(self._text, text)
         kept = len(self._ends)
@@ -70,6 +77,7 @@ class Cutter:
         for stop in bounds[1:] if kept else bounds:
             pieces.append(text[start:stop])
             start = stop
+        self._fresh += pieces[kept:]
         self._text, self._starts, self._ends, self._pieces = text, starts, ends, pieces
         return pieces if pieces[0] else pieces[1:]
 

@@ -148,7 +148,7 @@ class Engine:
 
     def prepare(self, drafts: Iterable[Draft]) -> None:
         """Encode the pieces of many drafts in one call, each distinct piece once."""
-        self.encoder.prepare(piece for draft in drafts for text in draft.pieces() for piece in text)
+        self.encoder.prepare(piece for draft in drafts for piece in draft.fresh)
 
     def finish(self, drafts: Iterable[Draft]) -> list[Turn]:
         """Encode drafts and give their turns in order."""

@@ -3,7 +3,8 @@
 Most of a render is attribute access (``message.role``, ``loop.first``, ``text.startswith``), and the sandbox answers
 each one by raising and catching an exception or by a chain of safety checks. The shortcuts below give the same answer
 for the few types templates really touch, and leave everything else to the sandbox. ``tests/chat/test_environment.py``
-holds the two equal.
+holds the two equal. Where one of them can apply, it is also written into the compiled template itself, so that the
+common case costs no call.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext
@@ -46,8 +48,58 @@ class _MarkedGenerationTag(_GenerationTag):
         return nodes.Scope([_text(MARK_START), *scope.body, _text(MARK_END)], lineno=scope.lineno)
 
 
+class _ShortCuts(CodeGenerator):
+    """Write the common case of an attribute, an item or a text's method in place, and the sandbox's way behind it."""
+
+    def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802 - jinja2's own spelling
+        """Write ``message.role`` and ``loop.first``."""
+        if node.attr in _DICT_ATTRIBUTES or node.attr in _STR_READERS:
+            super().visit_Getattr(node, frame)
+        elif node.attr in _LOOP_READERS:
+            self._choose(node.node, "LoopContext", f".{node.attr}", frame)
+            self.write(f"environment.getattr(held, {node.attr!r}))")
+        else:
+            self._choose(node.node, "dict", f"[{node.attr!r}]", frame, f" and {node.attr!r} in held")
+            self.write(f"environment.getattr(held, {node.attr!r}))")
+
+    def visit_Call(self, node: nodes.Call, frame: Frame, forward_caller: bool = False) -> None:  # noqa: N802
+        """Write ``content.strip()``: a text's method with constants, so that nothing is written twice."""
+        method = node.node
+        constants = [arg.value for arg in node.args if isinstance(arg, nodes.Const)]
+        plain = len(constants) == len(node.args) and not (node.kwargs or node.dyn_args or node.dyn_kwargs)
+        if not (plain and isinstance(method, nodes.Getattr) and method.attr in _STR_READERS):
+            super().visit_Call(node, frame, forward_caller=forward_caller)
+            return
+        shown = ", ".join(map(repr, constants))
+        self._choose(method.node, "str", f".{method.attr}({shown})", frame)
+        self.write(f"environment.call(context, environment.getattr(held, {method.attr!r})")
+        self.write(f", {shown}))" if shown else "))")
+
+    def _choose(self, owner: nodes.Expr, kind: str, shortcut: str, frame: Frame, also: str = "") -> None:
+        self.write(f"(held{shortcut} if type(held := ")
+        self.visit(owner, frame)
+        self.write(f") is {kind}{also} else ")
+
+
+class _Namespace(Namespace):
+    """Keep a template's own variables as plain attributes, which are read without a call."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N805 - "self" may be one of the variables
+        vars(args[0]).update(dict(*args[1:], **kwargs))
+
+    __getattribute__ = object.__getattribute__  # pyright: ignore[reportAssignmentType]
+
+    def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401 - any value
+        vars(self)[name] = value
+
+    def __repr__(self) -> str:
+        return f"<Namespace {vars(self)!r}>"
+
+
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """Render what transformers' sandbox renders, faster."""
+
+    code_generator_class = _ShortCuts
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - whatever a template touches
         """Give an attribute or item of ``obj`` as the sandbox would."""
@@ -62,7 +114,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 return getattr(obj, attribute)
         elif (kind is str and attribute in _STR_READERS) or (kind is LoopContext and attribute in _LOOP_READERS):
             return getattr(obj, attribute)
-        elif kind is Namespace and not attribute.startswith("_"):
+        elif kind is _Namespace and not attribute.startswith("_"):
             try:
                 return getattr(obj, attribute)
             except AttributeError:
@@ -71,6 +123,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N805, PYI063 - jinja2's own spelling
         """Call ``__obj`` as the sandbox would; built-in methods cannot carry its marks, so they run at once."""
+        if __obj is _Namespace:
+            kwargs.pop("_loop_vars", None)
+            kwargs.pop("_block_vars", None)
+            return _Namespace(*args, **kwargs)
         if type(__obj) is BuiltinMethodType:
             kwargs.pop("_loop_vars", None)
             kwargs.pop("_block_vars", None)
@@ -113,5 +169,6 @@ def chat_environment(*, marked: bool = False) -> ChatEnvironment:
     environment = ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[tag, loopcontrols])
     filters: dict[str, Any] = environment.filters
     filters["tojson"] = _tojson
+    environment.globals["namespace"] = _Namespace
     environment.globals["raise_exception"] = _raise_exception  # pyright: ignore[reportArgumentType] - typed for its own
     return environment

@@ -165,6 +165,7 @@ class Planner:
             weight=reply.weight,
             stop=cut.stop,
             info=self._remembered(kwargs, appended=cut.appended),
+            fresh=self._cutter.fresh(),
         )
 
     def _remembered(self, kwargs: dict[str, Any], *, appended: bool) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Renderer:
         self.text = text
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self.name = name or f"template {digest[:12]}"
-        self._constants = {"documents": None, **constants}
+        self._constants = {**_ENVIRONMENT.globals, "documents": None, **constants}
         try:
             self._template, names, own, self.literals = _compile(text, marked)
         except Exception as error:
@@ -78,7 +78,7 @@ class Renderer:
             TemplateError: code ``template_raised``, with the template's own words.
         """
         try:
-            return self._template.render(
+            context = self._template.new_context(
                 {
                     **self._constants,
                     "strftime_now": clock.strftime,
@@ -86,8 +86,10 @@ class Renderer:
                     "messages": messages,
                     "tools": tools,
                     "add_generation_prompt": reply_follows,
-                }
+                },
+                shared=True,
             )
+            return "".join(self._template.root_render_func(context))
         except Exception as error:
             raise refuse(
                 "template_raised", f"{self.name} raised {_words(error)}", index=index, template=self.name
@@ -122,7 +124,7 @@ def _compile(text: str, marked: bool) -> tuple[jinja2.Template, frozenset[str], 
     names = frozenset(meta.find_undeclared_variables(tree))
     literals = "\0".join(_literals(tree))
     template = environment.from_string(tree)
-    template.globals = dict(template.globals)  # a plain dict: every render copies it, and a ChainMap copies slowly
+    template.globals = {}  # every render would copy them: they stand among the variables instead
     return template, names, _own_names(tree), literals
 
 

@@ -26,8 +26,6 @@ def split_thought(content: str) -> tuple[str, str]:
     >>> split_thought("<think>two and two</think>4")
     ('two and two', '4')
     """
-    if not _CLOSERS.search(content):
-        return "", content
     for start, end in TAGS:
         thought, found, rest = content.partition(end)
         if found:

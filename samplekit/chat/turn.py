@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,6 +30,7 @@ class Draft:
         weight: how much the turn trains.
         stop: the stop's text, or None for a reply cut short.
         info: what the sample remembers.
+        fresh: its pieces that no draft of this conversation before it holds.
     """
 
     index: int
@@ -43,10 +43,7 @@ class Draft:
     weight: float
     stop: str | None
     info: dict[str, Any]
-
-    def pieces(self) -> list[list[str]]:
-        """List every text to encode."""
-        return [text for text in (self.prompt, self.trained, self.whole, self.without_calls) if text is not None]
+    fresh: list[str]
 
 
 @dataclass(frozen=True)
@@ -86,35 +83,48 @@ def finish(draft: Draft, encoder: Encoder) -> Turn:
     Raises:
         TemplateError: ``prefix_mismatch`` where no exact split exists, ``encoding_failed``.
     """
-    prompt = encoder.tokens(draft.prompt)
-    tokens, strict = _join(draft.prompt, draft.trained, prompt, draft.completion, encoder)
+    tokens, start, strict = _join(draft.prompt, draft.trained, draft.completion, encoder)
     end = len(tokens)
     if draft.whole is not None:
         rest = "".join(draft.whole)[sum(map(len, draft.trained)) :]
-        tokens, _ = _join(draft.trained, draft.whole, tokens, rest, encoder)
+        tokens, _, _ = _join(draft.trained, draft.whole, rest, encoder, tokens)
     weights = np.zeros(len(tokens), dtype=np.float32)
-    weights[len(prompt) : end] = draft.weight
+    weights[start:end] = draft.weight
     if draft.without_calls is not None:
-        start, stop = _calls_span(tokens, end, draft, prompt, encoder)
-        weights[start:stop] = 0
+        weights[_calls_span(tokens, start, end, encoder.tokens(draft.without_calls))] = 0
     mode = "graft" if draft.grafted else "strict" if strict else "split"
-    stop_token = int(tokens[end - 1]) if draft.stop is not None and end > len(prompt) else None
-    return Turn(tokens, weights, len(prompt), mode, draft.index, stop_token, draft.info)
+    stop_token = int(tokens[end - 1]) if draft.stop is not None and end > start else None
+    return Turn(tokens, weights, start, mode, draft.index, stop_token, draft.info)
 
 
-def _join(before: Sequence[str], after: Sequence[str], ids: Ids, rest: str, encoder: Encoder) -> tuple[Ids, bool]:
-    """Continue ``ids``, the tokens of ``before``, to the text of ``after``; tell if that is after's own encoding."""
-    tokens = encoder.tokens(after)
-    shared = max(len(before) - 1, 0)
-    if list(before[:shared]) == list(after[:shared]):
+def _join(
+    before: list[str], after: list[str], rest: str, encoder: Encoder, ids: Ids | None = None
+) -> tuple[Ids, int, bool]:
+    """Continue the tokens of ``before`` to the text of ``after``.
+
+    Args:
+        before: pieces of a text.
+        after: pieces of what continues it.
+        rest: the text between the two.
+        encoder: encodes them.
+        ids: the tokens of ``before``, where they are not its own encoding.
+
+    Returns:
+        All tokens, how many of them are of ``before``, and whether they are ``after``'s own encoding.
+    """
+    parts = [encoder.piece(piece) for piece in after]
+    shared = len(before) - 1
+    if ids is None and shared >= 0 and before[:shared] == after[:shared]:
         # The pieces before the last are the same strings, so only the tail can differ.
-        tail = len(encoder.piece(before[shared])) if before else 0
-        head = len(ids) - tail
+        head, tail = sum(map(len, parts[:shared])), encoder.piece(before[shared])
     else:
-        head = 0
-    if len(tokens) >= len(ids) and np.array_equal(tokens[head : len(ids)], ids[head:]):
-        return tokens, True
-    return np.concatenate([ids, continue_text(before[shared] if before else "", rest, encoder)]), False
+        head, tail = 0, encoder.tokens(before) if ids is None else ids
+    tokens = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    start = head + len(tail)
+    if len(tokens) >= start and np.array_equal(tokens[head:start], tail):
+        return tokens, start, True
+    more = continue_text(before[-1] if before else "", rest, encoder)
+    return np.concatenate([tokens[:head], tail, more]), start, False
 
 
 def continue_text(tail: str, rest: str, encoder: Encoder) -> Ids:
@@ -131,17 +141,16 @@ def continue_text(tail: str, rest: str, encoder: Encoder) -> Ids:
     raise refuse("prefix_mismatch", f"no exact split before {rest[:20]!r} exists in this vocabulary")
 
 
-def _calls_span(tokens: Ids, end: int, draft: Draft, prompt: Ids, encoder: Encoder) -> tuple[int, int]:
+def _calls_span(tokens: Ids, start: int, end: int, without: Ids) -> slice:
     """Find the tokens that only the tool calls put there, by comparing with the same reply without them."""
-    without = encoder.tokens(draft.without_calls or [])
     limit = min(end, len(without))
-    start = max(_first_difference(tokens[:limit], without[:limit]), len(prompt))
+    start = max(_first_difference(tokens[:limit], without[:limit]), start)
     room = min(limit - start, end - start) if limit > start else 0
     tail = _first_difference(tokens[end - room : end][::-1], without[len(without) - room :][::-1])
     # Where the bare reply has prose left here, this token holds the end of it and the white space before the call.
     if start < end - tail and start < len(without) - tail:
         start += 1
-    return start, end - tail
+    return slice(start, end - tail)
 
 
 def _first_difference(left: Ids, right: Ids) -> int:
