@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     )
     from samplekit.files import read_chats, read_samples, write_samples
     from samplekit.losses import CISPO, DPPO, DRO, GRPO, PPO, CrossEntropy, ImportanceSampling
-    from samplekit.rollouts import Completion, Group
+    from samplekit.rollouts import (
+        Completion,
+        Group,
+        SampleList,
+        Step,
+        Trajectory,
+        build_grpo_samples,
+        build_trajectory_samples,
+        group_advantages,
+    )
     from samplekit.sample import EncodedText, ModelInput, Sample, TensorData
 
 __all__ = [  # noqa: RUF022 - in the plain order of sorted()
@@ -74,18 +83,24 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "Sample",
     "SampleBuilder",
     "SampleError",
+    "SampleList",
     "SamplekitError",
     "ServiceError",
     "Skipped",
     "StatusError",
+    "Step",
     "TemplateError",
     "TemplateReport",
     "TensorData",
+    "Trajectory",
     "Turn",
     "__version__",
     "build_chat_samples",
+    "build_grpo_samples",
     "build_sample",
+    "build_trajectory_samples",
     "check",
+    "group_advantages",
     "labels_from_mask",
     "read_chats",
     "read_samples",
@@ -116,7 +131,16 @@ _HOMES = {
     ),
     "files": ("read_chats", "read_samples", "write_samples"),
     "losses": ("CISPO", "CrossEntropy", "DPPO", "DRO", "GRPO", "ImportanceSampling", "PPO"),
-    "rollouts": ("Completion", "Group"),
+    "rollouts": (
+        "Completion",
+        "Group",
+        "SampleList",
+        "Step",
+        "Trajectory",
+        "build_grpo_samples",
+        "build_trajectory_samples",
+        "group_advantages",
+    ),
     "sample": ("EncodedText", "ModelInput", "Sample", "TensorData"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -15,6 +15,7 @@ EVERYTHING_BUILT_SO_FAR = {
     "AlignmentError", "ConnectionFailedError", "FileFormatError", "LossInputError", "MissingExtraError", "OperationError",
     "OperationFailedError", "OperationTimeoutError", "PackingError", "PrefixMismatchError", "SampleError",
     "SamplekitError", "ServiceError", "StatusError", "TemplateError",
+    "SampleList", "Step", "Trajectory", "build_grpo_samples", "build_trajectory_samples", "group_advantages",
     "__version__",
 }  # fmt: skip
 
@@ -63,6 +64,21 @@ SIGNATURES = {
         {"tokens": REQUIRED, "logprobs": REQUIRED}, {"reward": None, "stop_reason": None, "routed_experts_key": None},
     ),
     "Group": ({"prompt": REQUIRED, "completions": REQUIRED}, {"id": None}),
+    "Group.with_rewards": ({"self": REQUIRED, "rewards": REQUIRED}, {}),
+    "Step": ({"prompt": REQUIRED, "completion": REQUIRED}, {}),
+    "Trajectory": ({"steps": REQUIRED}, {"reward": None, "group": None}),
+    "group_advantages": (
+        {"rewards": REQUIRED, "groups": None}, {"scale": "std", "baseline": "mean", "ddof": 1, "floor": 1e-6},
+    ),
+    "build_grpo_samples": (
+        {"groups": REQUIRED},
+        {"scale": "std", "baseline": "mean", "drop_degenerate": True, "overlong": "keep", "max_length": None},
+    ),
+    "build_trajectory_samples": (
+        {"trajectories": REQUIRED},
+        {"advantages": None, "merge": True, "scale": "std", "baseline": "mean", "drop_degenerate": True,
+         "max_length": None},
+    ),
     "CrossEntropy": ({}, {}),
     "ImportanceSampling": ({}, {}),
     "PPO": ({"clip_low": 0.8, "clip_high": 1.2}, {}),
@@ -91,6 +107,7 @@ SIGNATURES = {
 ATTRIBUTES = {
     "ModelInput": {"tokens", "length"},
     "Sample": {"tokens", "loss_mask", "length", "num_trained"},
+    "SampleList": {"dropped"},
 }
 
 

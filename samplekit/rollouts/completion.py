@@ -1,15 +1,16 @@
-"""Completions that a policy sampled, grouped by the prompt they answer."""
+"""What a policy sampled: tokens, and the log-probability it gave each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
+from samplekit.rollouts.frozen import rebuild
 from samplekit.sample.arrays import FloatArray, IntArray, floats_array, freeze, ids_array
 from samplekit.sample.kinds import LOGPROB_LIMIT
 
@@ -48,7 +49,7 @@ class Completion:
         stop_reason: str | None = None,
         routed_experts_key: str | None = None,
     ) -> None:
-        ids, values = _aligned(_from_decimal(tokens), logprobs)
+        ids, values = _aligned(ids_from_decimal(tokens), logprobs)
         object.__setattr__(self, "tokens", ids)
         object.__setattr__(self, "logprobs", values)
         object.__setattr__(self, "reward", None if reward is None else checked_reward(reward, "completion.reward"))
@@ -83,97 +84,10 @@ class Completion:
         return hash((self.tokens.tobytes(), self.reward))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), dict(vars(self)))
+        return rebuild, (type(self), dict(vars(self)))
 
     def __repr__(self) -> str:
         return f"Completion({self.length} tokens, reward={self.reward}, stop_reason={self.stop_reason!r})"
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """The completions of one prompt.
-
-    Args:
-        prompt: token ids, int64 (P,), read-only.
-        completions: G of them.
-        id: what tells this group from every other; groups are formed by it, never by position or prompt.
-        prompt_logprobs: nats of the prompt's tokens, float32 (P,), read-only, where they were asked for; value 0 is a
-            placeholder.
-    """
-
-    prompt: IntArray
-    completions: tuple[Completion, ...]
-    id: str | None
-    prompt_logprobs: FloatArray | None
-
-    def __init__(
-        self,
-        prompt: object,
-        completions: Sequence[Completion],
-        *,
-        id: str | None = None,  # noqa: A002 - the public name
-        prompt_logprobs: FloatArray | None = None,
-    ) -> None:
-        kept = tuple(completions)
-        for index, item in enumerate(kept):
-            if not isinstance(item, Completion):
-                raise SampleError(f"completions[{index}] is a {type(item).__name__}, expected a Completion")
-        if not kept:
-            raise SampleError("completions is empty, expected at least one Completion")
-        object.__setattr__(self, "prompt", ids_array(_from_decimal(prompt), "prompt"))
-        object.__setattr__(self, "completions", kept)
-        object.__setattr__(self, "id", id)
-        logprobs = None if prompt_logprobs is None else floats_array(prompt_logprobs, "prompt_logprobs")
-        object.__setattr__(self, "prompt_logprobs", logprobs)
-
-    def with_rewards(self, rewards: Callable[[Completion], float] | Sequence[float]) -> Group:
-        """Give the same group with every completion scored.
-
-        Args:
-            rewards: a function of a completion, or one number for each.
-
-        Raises:
-            AlignmentError: a sequence of another length than the completions.
-            SampleError: a reward is no finite number.
-        """
-        values = [rewards(item) for item in self.completions] if callable(rewards) else list(rewards)
-        if len(values) != len(self.completions):
-            raise AlignmentError(
-                f"rewards holds {len(values)} values, expected one for each of {len(self)} completions"
-            )
-        scored = [
-            item.with_reward(checked_reward(value, f"rewards[{index}]"))
-            for index, (item, value) in enumerate(zip(self.completions, values, strict=True))
-        ]
-        return Group(self.prompt, scored, id=self.id, prompt_logprobs=self.prompt_logprobs)
-
-    def __len__(self) -> int:
-        return len(self.completions)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Group)
-            and self.id == other.id
-            and np.array_equal(self.prompt, other.prompt)
-            and self.completions == other.completions
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.id, self.prompt.tobytes(), len(self)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), dict(vars(self)))
-
-    def __repr__(self) -> str:
-        return f"Group({len(self.prompt)} prompt tokens, {len(self)} completions, id={self.id!r})"
-
-
-def _rebuild(kind: type[Any], fields: dict[str, Any]) -> Any:  # noqa: ANN401 - a Completion or a Group
-    """Recreate one from its fields, as pickle and copy ask: numpy's own copies of its arrays could be written to."""
-    made = object.__new__(kind)
-    for name, value in fields.items():
-        object.__setattr__(made, name, freeze(value) if isinstance(value, np.ndarray) else value)  # pyright: ignore[reportUnknownArgumentType]
-    return made
 
 
 def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a reward function gives
@@ -184,14 +98,14 @@ def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a
     """
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         number = math.nan
     if isinstance(value, str) or not math.isfinite(number):
         raise SampleError(f"{name} is {value!r}, expected a finite number: repair the reward function")
     return number
 
 
-def _from_decimal(tokens: object) -> object:
+def ids_from_decimal(tokens: object) -> object:
     """Turn a sequence that holds decimal strings into ints; leave everything else as it is."""
     if not isinstance(tokens, list | tuple) or not any(isinstance(item, str) for item in tokens):  # pyright: ignore[reportUnknownVariableType]
         return tokens  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,21 @@
+"""Completions that a policy sampled, scored, compared within their group and built into samples."""
+
+from samplekit.rollouts.advantages import group_advantages
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.episodes import build_trajectory_samples
+from samplekit.rollouts.group import Group
+from samplekit.rollouts.grpo import build_grpo_samples
+from samplekit.rollouts.sample_list import Drop, SampleList
+from samplekit.rollouts.trajectory import Step, Trajectory
+
+__all__ = [
+    "Completion",
+    "Drop",
+    "Group",
+    "SampleList",
+    "Step",
+    "Trajectory",
+    "build_grpo_samples",
+    "build_trajectory_samples",
+    "group_advantages",
+]

@@ -1,0 +1,175 @@
+"""Rewards compared within their group: how much better a completion did than the others of its prompt."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.rollouts.scores import DoubleArray, finite_numbers, flat_array, plain_list
+from samplekit.sample.arrays import INT64, IntArray
+from samplekit.sample.kinds import is_number
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Scale: TypeAlias = Literal["std", "none"]
+Baseline: TypeAlias = Literal["mean", "leave_one_out"]
+
+_ROUNDINGS = 4  # how many units in the last place two rewards may differ by and still be called equal
+
+
+def group_advantages(
+    rewards: object,
+    groups: object = None,
+    *,
+    scale: Scale = "std",
+    baseline: Baseline = "mean",
+    ddof: int = 1,
+    floor: float = 1e-6,
+) -> DoubleArray:
+    """Give every reward's advantage over its own group: ``(reward - baseline) / scale``, in the order of the input.
+
+    A group whose rewards are equal up to float rounding gets exactly 0. Equal means: apart by at most 4 units in the
+    last place of the largest one, in float32 where every reward of the group is a float32 number, else in float64;
+    whole numbers are equal only where they are the same.
+
+        >>> group_advantages([1, 0, 2, 5], ["a", "b", "a", "b"], scale="none").tolist()
+        [-0.5, -2.5, 0.5, 2.5]
+
+    Args:
+        rewards: one finite number (or bool) a completion, shape (N,).
+        groups: what tells each reward's group, shape (N,): any hashable ids, in any order. None puts all in one group.
+        scale: ``"std"`` divides by the group's standard deviation, ``"none"`` by 1 (Dr. GRPO).
+        baseline: ``"mean"`` of the group, or ``"leave_one_out"``: the mean of the others.
+        ddof: 1 divides the squares by G - 1 as torch does, 0 by G as numpy does; read where scale is ``"std"``.
+        floor: the least that is divided by, above or equal to 0: a standard deviation below it counts as it.
+
+    Returns:
+        float64 (N,). With the mean as the baseline, each group sums to 0 up to rounding.
+
+    Raises:
+        AlignmentError: groups and rewards differ in length, or are empty.
+        SampleError: a reward is no finite number (the message names its group and index), a group holds one completion
+            only, or a setting is none.
+
+    Source: Shao et al. 2024, DeepSeekMath, section 4.1.2; without the division: Liu et al. 2025, Understanding
+    R1-Zero-Like Training, section 3; leave_one_out: Ahmadian et al. 2024, Back to Basics, section 2.2. Departs from
+    them in the exact zero of equal rewards and in a floor where they add an epsilon.
+    """
+    refuse_settings(scale, baseline, ddof, floor)
+    codes, names = group_codes(groups)
+    values = finite_numbers(rewards, "rewards", lambda index: _place(index, codes, names))
+    if codes is None:
+        codes, names = np.zeros(len(values), dtype=np.int64), [None]
+    if len(codes) != len(values):
+        raise AlignmentError(
+            f"groups holds {len(codes)} ids, rewards {len(values)} values, expected one id for every reward: "
+            f"{_unmatched(len(values), codes, names)} has no counterpart"
+        )
+    _refuse_single(codes, names)
+    return _compared(values, codes, len(names), scale, baseline, ddof, floor)
+
+
+def refuse_settings(scale: object, baseline: object, ddof: object = 1, floor: object = 1e-6) -> None:
+    """Refuse settings that group_advantages does not know.
+
+    Raises:
+        SampleError: naming the setting and what it may be.
+    """
+    for name, value, known in (
+        ("scale", scale, ("std", "none")), ("baseline", baseline, ("mean", "leave_one_out")), ("ddof", ddof, (0, 1)),
+    ):  # fmt: skip
+        if isinstance(value, bool) or value not in known:
+            raise SampleError(f"{name} is {value!r}, expected {known[0]!r} or {known[1]!r}: choose one")
+    if not is_number(floor) or floor < 0:
+        raise SampleError(f"floor is {floor!r}, expected a finite number of 0 or more: it is what std is at least")
+
+
+def group_codes(groups: object) -> tuple[IntArray | None, list[Any]]:
+    """Number the groups: an array's by size, others in the order in which they first appear.
+
+    Returns:
+        Each member's number, int64 (N,), and the groups by number; (None, []) where there are no groups.
+    """
+    if groups is None:
+        return None, []
+    array = flat_array(groups, "iu")
+    if array is not None:
+        present, codes = np.unique(array, return_inverse=True)
+        return codes.astype(INT64), present.tolist()
+    ids = plain_list(groups, "groups")
+    try:
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(ids))}
+    except TypeError as error:
+        raise SampleError(f"groups holds an id that cannot be compared ({error}): use text or whole numbers") from error
+    if None in numbers:
+        raise SampleError(f"groups holds None at index {ids.index(None)}, expected an id: name every group")
+    if any(name != name for name in numbers):  # NaN, which is not even its own group
+        raise SampleError("groups holds nan, expected ids that are equal to themselves: name every group")
+    return np.fromiter(map(numbers.__getitem__, ids), dtype=INT64, count=len(ids)), list(numbers)
+
+
+def _compared(
+    rewards: DoubleArray, codes: IntArray, num_groups: int, scale: str, baseline: str, ddof: int, floor: float
+) -> DoubleArray:
+    """Do the arithmetic, in float64 and without a loop over groups."""
+    sizes = np.bincount(codes, minlength=num_groups).astype(np.float64)
+    low = np.full(num_groups, np.inf)
+    np.minimum.at(low, codes, rewards)
+    shifted = rewards - low[codes]  # near 0, so that a large reward that all share takes no digits away
+    spread = np.zeros(num_groups)
+    np.maximum.at(spread, codes, shifted)
+    centered = shifted - (np.bincount(codes, shifted, num_groups) / sizes)[codes]
+    factor = np.where(spread <= _rounding(rewards, codes, low, spread), 0.0, 1.0)
+    if baseline == "leave_one_out":
+        factor *= sizes / (sizes - 1)  # r - mean(others) = (r - mean(all)) * G / (G - 1)
+    if scale == "std":
+        deviation = np.sqrt(np.bincount(codes, centered * centered, num_groups) / (sizes - ddof))
+        factor /= np.where(factor == 0, 1.0, np.maximum(deviation, floor))
+    advantages: DoubleArray = centered * factor[codes] + 0.0  # + 0.0: none reads -0.0
+    return advantages
+
+
+def _rounding(rewards: DoubleArray, codes: IntArray, low: DoubleArray, spread: DoubleArray) -> DoubleArray:
+    """Say how far apart each group's rewards may be and still be one number that was rounded differently."""
+    largest = np.maximum(np.abs(low), np.abs(low + spread))
+    narrow = ~_any_in_group(rewards != rewards.astype(np.float32), codes, len(low))
+    unit = np.where(narrow, np.finfo(np.float32).eps, np.finfo(np.float64).eps)
+    return np.where(_any_in_group(rewards != np.rint(rewards), codes, len(low)), _ROUNDINGS * unit * largest, 0.0)
+
+
+def _any_in_group(found: BoolArray, codes: IntArray, num_groups: int) -> BoolArray:
+    """Tell which groups hold a member for which something was found, bool (num_groups,)."""
+    told = np.zeros(num_groups, dtype=np.bool_)
+    told[codes[found]] = True
+    return told
+
+
+def _place(index: int, codes: IntArray | None, names: list[Any]) -> str:
+    """Name a reward by its index and its group."""
+    if codes is None or index >= len(codes) or names[codes[index]] is None:
+        return f"rewards[{index}]"
+    return f"rewards[{index}] (group {names[codes[index]]!r})"
+
+
+def _unmatched(num_rewards: int, codes: IntArray, names: list[Any]) -> str:
+    """Name the first value of the longer of both."""
+    if num_rewards > len(codes):
+        return f"rewards[{len(codes)}]"
+    return f"groups[{num_rewards}] (group {names[codes[num_rewards]]!r})"
+
+
+def _refuse_single(codes: IntArray, names: list[Any]) -> None:
+    """Refuse a group of one, which has nothing to be compared with."""
+    sizes = np.bincount(codes, minlength=len(names))
+    if sizes.min() > 1:
+        return
+    number = int(sizes.argmin())
+    index = int(np.flatnonzero(codes == number)[0])
+    more = int(np.count_nonzero(sizes < 2)) - 1
+    others = f" (and {more} more groups do)" if more else ""
+    raise SampleError(
+        f"{_place(index, codes, names)} is the only completion of its group{others}, expected two or more: "
+        "sample several completions of every prompt"
+    )

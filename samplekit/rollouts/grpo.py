@@ -1,0 +1,157 @@
+"""Scored groups -> samples: one a completion, each with its advantage over its own group."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from samplekit.errors import SampleError
+from samplekit.rollouts.advantages import Baseline, Scale, refuse_settings
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.group import Group
+from samplekit.rollouts.sample_list import Drop, SampleList
+from samplekit.rollouts.sequence import Part, build_sequence, refuse_length
+from samplekit.rollouts.standing import Standing, compare, numbered
+from samplekit.sample.arrays import IntArray
+from samplekit.sample.kinds import describe_kind
+
+Overlong: TypeAlias = Literal["keep", "mask", "drop"]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One completion beside its prompt, its group and its place in the input."""
+
+    prompt: IntArray
+    completion: Completion
+    key: Hashable
+    group: str | None
+    source: str
+    reward: float
+
+    def is_overlong(self, max_length: int | None) -> bool:
+        """Tell whether it ran into the sampler's limit, or does not fit into max_length."""
+        length = len(self.prompt) + self.completion.length
+        return self.completion.stop_reason == "length" or (max_length is not None and length > max_length)
+
+
+def build_grpo_samples(
+    groups: Iterable[Group],
+    *,
+    scale: Scale = "std",
+    baseline: Baseline = "mean",
+    drop_degenerate: bool = True,
+    overlong: Overlong = "keep",
+    max_length: int | None = None,
+) -> SampleList:
+    """Build one sample a completion, its advantage on every sampled token, and say what trains in none.
+
+    A group is what shares an id: completions of one id are compared however many `Group` objects hold them, and a Group
+    without an id stands for itself. A completion is overlong where its stop_reason is ``"length"``, or where prompt and
+    completion together hold more than max_length tokens.
+
+        >>> from samplekit import Completion, Group
+        >>> group = Group([1, 2], [Completion([3], [-0.5]), Completion([4, 5], [-0.5, -0.1])], id="task 7")
+        >>> samples = build_grpo_samples([group.with_rewards([1.0, 0.0])], scale="none")
+        >>> [sample.loss_fn_inputs["advantages"].data.tolist() for sample in samples]
+        [[0.0, 0.5], [0.0, -0.5, -0.5]]
+
+    Args:
+        groups: every completion of them scored; two or more a group.
+        scale: as `group_advantages` takes it, which divides squares by G - 1.
+        baseline: as `group_advantages` takes it.
+        drop_degenerate: leave out groups whose rewards are all equal; False keeps them, with advantages of 0.
+        overlong: ``"keep"`` trains overlong completions, cut to max_length; ``"mask"`` lets them count in their group's
+            baseline and builds no sample of them; ``"drop"`` does as if they had not been sampled.
+        max_length: the most tokens of prompt and completion together; the end of what is longer is cut off.
+
+    Returns:
+        The samples in the order of the input, each with weights, logprobs and advantages, and its group, group_size,
+        reward and source in info. ``.dropped`` counts the completions that train in none of them, by reason:
+        degenerate, overlong, empty (no token was sampled), no_room (the prompt alone fills max_length), alone
+        (``"drop"`` left one completion of a group).
+
+    Raises:
+        SampleError: a completion has no reward, a group has one completion only, or a setting is none.
+
+    Source: Shao et al. 2024, DeepSeekMath, section 4.1.2; leaving out degenerate groups and overlong completions: Yu et
+    al. 2025, DAPO, sections 3.2 and 3.4.
+    """
+    refuse_settings(scale, baseline)
+    refuse_length(max_length)
+    if overlong not in get_args(Overlong):
+        raise SampleError(f"overlong is {overlong!r}, expected one of {', '.join(get_args(Overlong))}")
+    members = list(_members(groups))
+    if not members:
+        return SampleList()
+    codes = numbered([member.key for member in members])
+    _refuse_single(members, codes)
+    too_long = np.array([overlong != "keep" and member.is_overlong(max_length) for member in members], dtype=np.bool_)
+    counts = ~too_long if overlong == "drop" else np.ones(len(members), dtype=np.bool_)
+    standing = compare([member.reward for member in members], codes, counts, scale, baseline)
+    parts = [_part(member, standing, index) for index, member in enumerate(members)]
+    reasons = [
+        "overlong" if too_long[index] else _reason(part, standing, index, drop_degenerate, max_length)
+        for index, part in enumerate(parts)
+    ]
+    drops = [
+        Drop(reason, member.source, member.group)
+        for member, reason in zip(members, reasons, strict=True)
+        if reason is not None
+    ]
+    built = [
+        build_sequence([part], max_length, _info(member, int(standing.sizes[index])))
+        for index, (member, part) in enumerate(zip(members, parts, strict=True))
+        if reasons[index] is None
+    ]
+    return SampleList(built, drops)
+
+
+def _members(groups: Iterable[Group]) -> Iterator[_Member]:
+    """Lay out every completion beside its group; refuse what is not scored."""
+    if isinstance(groups, Group) or not isinstance(groups, Iterable):
+        raise SampleError(f"groups is {describe_kind(groups)}, expected several Groups: pass a list")
+    for number, group in enumerate(groups):
+        if not isinstance(group, Group):
+            raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
+        key: Hashable = (number,) if group.id is None else group.id
+        for index, completion in enumerate(group.completions):
+            source = f"groups[{number}].completions[{index}]"
+            if completion.reward is None:
+                raise SampleError(
+                    f"{source}.reward is None, expected a number: score the group with Group.with_rewards"
+                )
+            yield _Member(group.prompt, completion, key, group.id, source, completion.reward)
+
+
+def _refuse_single(members: Sequence[_Member], codes: IntArray) -> None:
+    sizes = np.bincount(codes)
+    if sizes.min() > 1:
+        return
+    member = members[int(np.flatnonzero(sizes[codes] == 1)[0])]
+    name = "its group" if member.group is None else f"group {member.group!r}"
+    raise SampleError(
+        f"{member.source} is the only completion of {name}, expected two or more: generate several of every prompt"
+    )
+
+
+def _part(member: _Member, standing: Standing, index: int) -> Part:
+    return Part(member.prompt, member.completion, float(standing.advantages[index]))
+
+
+def _reason(part: Part, standing: Standing, index: int, drop_degenerate: bool, max_length: int | None) -> str | None:
+    """Say why a completion that is not overlong trains in no sample; None where it does."""
+    if standing.alone[index]:
+        return "alone"
+    if drop_degenerate and standing.degenerate[index]:
+        return "degenerate"
+    return part.without_room(max_length)
+
+
+def _info(member: _Member, group_size: int) -> dict[str, object]:
+    named = {} if member.group is None else {"group": member.group}
+    stop = {} if member.completion.stop_reason is None else {"stop_reason": member.completion.stop_reason}
+    return {**named, "group_size": group_size, "reward": member.reward, "source": member.source, **stop}

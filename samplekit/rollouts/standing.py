@@ -1,0 +1,61 @@
+"""How everyone in a batch stands within the group it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from samplekit.rollouts.advantages import Baseline, BoolArray, Scale, group_advantages
+from samplekit.rollouts.scores import DoubleArray
+from samplekit.sample.arrays import INT64, IntArray
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What comparing gives, value i for member i, shape (N,).
+
+    Attributes:
+        advantages: over the member's group; 0 for who is not compared.
+        sizes: how many members of its group are compared.
+        alone: it is the only one of its group that is left to compare.
+        degenerate: it is compared, and every advantage of its group is 0.
+    """
+
+    advantages: DoubleArray
+    sizes: IntArray
+    alone: BoolArray
+    degenerate: BoolArray
+
+
+def numbered(keys: Sequence[Hashable]) -> IntArray:
+    """Number groups by their keys, int64 (N,)."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], dtype=INT64)
+
+
+def compare(rewards: Sequence[float], codes: IntArray, counts: BoolArray, scale: Scale, baseline: Baseline) -> Standing:
+    """Compare members with their groups.
+
+    Args:
+        rewards: shape (N,).
+        codes: each member's group, numbered from 0, int64 (N,).
+        counts: who enters its group's baseline, bool (N,).
+        scale: as group_advantages takes it.
+        baseline: as group_advantages takes it.
+    """
+    sizes = np.bincount(codes[counts], minlength=int(codes.max()) + 1)[codes]
+    compared = counts & (sizes > 1)
+    advantages = np.zeros(len(codes))
+    if compared.any():
+        values = np.asarray(rewards, dtype=np.float64)[compared]
+        advantages[compared] = group_advantages(values, codes[compared], scale=scale, baseline=baseline)
+    return Standing(advantages, sizes, counts & (sizes == 1), compared & constant(advantages, codes))
+
+
+def constant(advantages: DoubleArray, codes: IntArray) -> BoolArray:
+    """Tell whose group has no advantage but 0, bool (N,)."""
+    moved = np.zeros(int(codes.max()) + 1, dtype=np.bool_)
+    moved[codes[advantages != 0]] = True
+    return ~moved[codes]

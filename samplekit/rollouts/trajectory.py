@@ -1,0 +1,111 @@
+"""Several steps of one episode: what was read, what was sampled, and what the world answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from samplekit.errors import SampleError
+from samplekit.rollouts.completion import Completion, checked_reward, ids_from_decimal
+from samplekit.rollouts.frozen import rebuild
+from samplekit.sample.arrays import IntArray, freeze, ids_array
+from samplekit.sample.kinds import describe_kind
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One call of the policy: the whole prompt it read, and the completion it gave.
+
+    An observation (a tool's answer, the user's next message) has no place of its own: it is what the next step's prompt
+    adds behind this completion.
+
+    Args:
+        prompt: token ids, int64 (P,), read-only; everything the policy read, earlier steps included.
+        completion: what it sampled.
+
+    Raises:
+        SampleError: a token is no id, or the completion is no Completion.
+    """
+
+    prompt: IntArray
+    completion: Completion
+
+    def __init__(self, prompt: object, completion: Completion) -> None:
+        if not isinstance(completion, Completion):
+            raise SampleError(f"step.completion is {describe_kind(completion)}, expected a Completion")
+        object.__setattr__(self, "prompt", ids_array(ids_from_decimal(prompt), "step.prompt"))
+        object.__setattr__(self, "completion", completion)
+
+    @property
+    def tokens(self) -> IntArray:
+        """What the policy had read and written when the step was done: prompt and completion, int64 (P + T,)."""
+        return freeze(np.concatenate([self.prompt, self.completion.tokens]))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Step)
+            and np.array_equal(self.prompt, other.prompt)
+            and self.completion == other.completion
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.prompt.tobytes(), self.completion))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), dict(vars(self)))
+
+    def __repr__(self) -> str:
+        return f"Step({len(self.prompt)} prompt tokens, {self.completion!r})"
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """The steps of one episode, which share one reward.
+
+    Args:
+        steps: one or more, in the order in which they were taken.
+        reward: the episode's score, finite; None while unscored.
+        group: what the episodes have in common that are compared with this one, such as their task's id.
+
+    Raises:
+        SampleError: there is no step, one is no Step, or the reward is not finite.
+    """
+
+    steps: tuple[Step, ...]
+    reward: float | None
+    group: str | None
+
+    def __init__(self, steps: Sequence[Step], *, reward: float | None = None, group: str | None = None) -> None:
+        kept = tuple(steps)
+        for index, item in enumerate(kept):
+            if not isinstance(item, Step):
+                raise SampleError(f"steps[{index}] is {describe_kind(item)}, expected a Step")
+        if not kept:
+            raise SampleError("steps is empty, expected at least one Step")
+        object.__setattr__(self, "steps", kept)
+        object.__setattr__(self, "reward", None if reward is None else checked_reward(reward, "trajectory.reward"))
+        object.__setattr__(self, "group", group)
+
+    def with_reward(self, reward: float) -> Trajectory:
+        """Give the same trajectory with a score."""
+        return Trajectory(self.steps, reward=reward, group=self.group)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trajectory) and (
+            (self.steps, self.reward, self.group) == (other.steps, other.reward, other.group)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.steps, self.reward, self.group))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return rebuild, (type(self), dict(vars(self)))
+
+    def __repr__(self) -> str:
+        return f"Trajectory({len(self)} steps, reward={self.reward}, group={self.group!r})"
