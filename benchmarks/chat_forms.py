@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 from benchmarks.chats import Chat, Length, conversations, qwen3, qwen3_keeping_history
@@ -16,6 +18,7 @@ from benchmarks.row import FLOOR, OURS, Case, Gate, Reading, Row, Size, Work, of
 
 RECIPE = "plain recipe"
 TRL = "TRL"
+TRL_CALLS = "TRL's calls alone"
 TINKER = "tinker-cookbook"
 RENDERERS = "renderers"
 A_TURN_EACH = "ours, a sample a turn"
@@ -81,12 +84,32 @@ def recipe(tokenizer: Any, chats: list[Chat]) -> Work:
     return lambda: [one(before, after) for before, after in turns_of(chats)]
 
 
-def trl_masks(tokenizer: Any, chats: list[Chat]) -> Work:
-    """Give what SFTTrainer does to a row of messages with ``assistant_only_loss``.
+def trl_trainer(tokenizer: Any, chats: list[Chat]) -> Work:
+    """Give the preparation of SFTTrainer with ``assistant_only_loss``, as it runs: its own function, on a streamed data set.
 
-    One render and one encoding with offsets: no turn is compared with the prompt that is served before it. Its Arrow
-    table is left out, in its favour. The marks of its template also train the line break after a stop.
+    No truncation and no shuffling are asked for; a data set in memory would also pickle the tokenizer for a fingerprint,
+    which costs more than the work. One render and one encoding with offsets: no turn is compared with the prompt that
+    is served before it.
     """
+    require("trl", "datasets")
+    import datasets
+    from trl import SFTConfig, SFTTrainer
+    from trl.chat_template_utils import get_training_chat_template
+
+    template = get_training_chat_template(tokenizer) or tokenizer.chat_template
+    trainer = SimpleNamespace(completion_only_loss=False, chat_template=template, _tokenizer=tokenizer)
+    with TemporaryDirectory() as folder:
+        settings = SFTConfig(
+            folder, assistant_only_loss=True, max_length=None, shuffle_dataset=False, use_cpu=True, bf16=False
+        )
+    table = datasets.Dataset.from_list([{"messages": chat} for chat in chats]).to_iterable_dataset()
+    prepare: Any = SFTTrainer._prepare_dataset  # noqa: SLF001 - what its constructor calls
+    options: dict[str, Any] = {"packing": False, "formatting_func": None, "dataset_name": ""}
+    return lambda: list(prepare(trainer, table, tokenizer, settings, **options))
+
+
+def trl_masks(tokenizer: Any, chats: list[Chat]) -> Work:
+    """Give the calls alone that SFTTrainer makes for each row, without its table and its labels."""
     require("trl")
     from trl.chat_template_utils import get_training_chat_template
 
@@ -160,6 +183,8 @@ def masked(name: str, result: Any) -> list[Masked]:
 def _lists(name: str, item: Any) -> Masked:
     if name in (OURS, A_TURN_EACH):
         return item.tokens.tolist(), [int(value) for value in item.loss_mask]
+    if name == TRL:
+        return list(item["input_ids"]), [int(label != -100) for label in item["labels"]]
     if name == TINKER:
         return item[0].to_ints(), [int(value) for value in item[1].tolist()]
     if name == RENDERERS:
@@ -203,7 +228,8 @@ def keeping_row(key: str, size_name: str, length: Length, peer: float, floor: fl
             OURS: partial(ours, tokenizer, chats, merge=True),
             FLOOR: partial(encoded_once, tokenizer, chats),
             RECIPE: partial(recipe, tokenizer, chats),
-            TRL: partial(trl_masks, tokenizer, chats),
+            TRL: partial(trl_trainer, tokenizer, chats),
+            TRL_CALLS: partial(trl_masks, tokenizer, chats),
             TINKER: partial(tinker_cookbook, tokenizer, chats, keep=True),
             RENDERERS: partial(renderers_package, tokenizer, chats, keep=True),
             A_TURN_EACH: partial(ours, tokenizer, chats, merge=False),
@@ -220,7 +246,7 @@ def keeping_row(key: str, size_name: str, length: Length, peer: float, floor: fl
     limit = 1.0 if bound else None
     gates = (
         Gate(RECIPE, peer), Gate(FLOOR, floor, "floor"), Gate(TRL, limit), Gate(TINKER, limit), Gate(RENDERERS, limit),
-        Gate(A_TURN_EACH, None, "floor"),
+        Gate(TRL_CALLS), Gate(A_TURN_EACH, None, "floor"),
     )  # fmt: skip
     return Row(key, f"chat -> samples, {size_name} tokens", prepare, [Reading("CPU time", cpu_time, gates)])
 

@@ -17,6 +17,7 @@ from samplekit.chat.tokens import AddedToken
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 _STAND_IN = re.compile(f"{OPEN}([0-9]+){CLOSE}")
+_HEAD = 2  # characters of a token that a text without any token hardly holds
 _KEYS_READ = frozenset({"role", "type", "id", "tool_call_id"})
 
 
@@ -43,6 +44,7 @@ class ControlGuard:
         self._anywhere = any_of(tokens)
         self._in_replies = any_of(token for token in tokens if not is_thinking_token(token))
         self._sanitize = sanitize
+        self._heads = {token[:_HEAD] for token in tokens}
 
     def clean(self, value: Any, where: str, index: int | None, *, reply: bool = False) -> Any:  # noqa: ANN401 - any JSON
         """Give a text, list or mapping without control tokens in it.
@@ -70,9 +72,10 @@ class ControlGuard:
     def clean_message(self, view: dict[str, Any], index: int) -> dict[str, Any]:
         """Give a message's view without control tokens; the same view where there are none."""
         reply = view["role"] == "assistant"
-        if len(view) == 2 and isinstance(view["content"], str):
-            content = self.clean(view["content"], "content", index, reply=reply)
-            return view if content is view["content"] else {**view, "content": content}
+        text = view["content"]
+        if len(view) == 2 and isinstance(text, str):
+            content = self._clean_text(text, "content", index, self._in_replies if reply else self._anywhere)
+            return view if content is text else {**view, "content": content}
         return {
             key: value if key in _KEYS_READ else self.clean(value, key, index, reply=reply)
             for key, value in view.items()
@@ -83,12 +86,12 @@ class ControlGuard:
         return _STAND_IN.sub(lambda found: self.tokens[int(found[1])], text) if OPEN in text else text
 
     def _clean_text(self, text: str, where: str, index: int | None, pattern: re.Pattern[str] | None) -> str:
-        if OPEN in text or CLOSE in text:
-            raise refuse("invalid_message", f"{where} holds the noncharacter U+FDD0 or U+FDD1", index=index)
         if not text.isascii():
             _check_encodable(text, where, index)
-        found = pattern.search(text) if pattern else None
-        if not found or pattern is None:
+        if pattern is None or not any(head in text for head in self._heads):
+            return text
+        found = pattern.search(text)
+        if not found:
             return text
         if not self._sanitize:
             place = f"{where} holds the control token {found[0]!r} at character {found.start()}"
@@ -97,6 +100,8 @@ class ControlGuard:
 
 
 def _check_encodable(text: str, where: str, index: int | None) -> None:
+    if OPEN in text or CLOSE in text:
+        raise refuse("invalid_message", f"{where} holds the noncharacter U+FDD0 or U+FDD1", index=index)
     try:
         text.encode()
     except UnicodeEncodeError as error:

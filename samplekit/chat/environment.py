@@ -123,11 +123,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401, N805, PYI063 - jinja2's own spelling
         """Call ``__obj`` as the sandbox would; built-in methods cannot carry its marks, so they run at once."""
-        if __obj is _Namespace:
-            kwargs.pop("_loop_vars", None)
-            kwargs.pop("_block_vars", None)
-            return _Namespace(*args, **kwargs)
-        if type(__obj) is BuiltinMethodType:
+        if __obj is _Namespace or type(__obj) is BuiltinMethodType:
             kwargs.pop("_loop_vars", None)
             kwargs.pop("_block_vars", None)
             try:

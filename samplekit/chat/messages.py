@@ -132,9 +132,14 @@ def _read_message(row: object, index: int, shape: TemplateShape, guard: ControlG
         raise refuse("invalid_message", f"is {_kind(row)}, expected a mapping with role and content", index=index)
     view = _without_nulls(cast("Mapping[str, Any]", row))
     role = view.get("role")
-    if len(view) == 2 and type(view.get("content")) is str and role in ("system", "user") and not shape.wants_parts:
-        view = guard.clean_message(view, index)
-        return Message(view, index, role, view["content"])
+    if len(view) == 2 and type(view.get("content")) is str and not shape.wants_parts:
+        if role in ("user", "system"):
+            view = guard.clean_message(view, index)
+            return Message(view, index, role, view["content"])
+        if role == "assistant":
+            view = guard.clean_message(view, index)
+            thought, text = split_thought(view["content"])
+            return Message(view, index, role, text, thought, weight=1.0)
     if not isinstance(role, str) or not role:
         raise refuse("invalid_message", f"role is {role!r}, expected a text such as 'user'", index=index)
     if role == "assistant" and "function_call" in view:

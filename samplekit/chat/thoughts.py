@@ -14,8 +14,8 @@ TAGS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
 )
-_OPEN_AT_END = re.compile("(?:" + "|".join(re.escape(start) for start, _ in TAGS) + r")\s*\Z")
-_EMPTY_AT_END = re.compile("(?:" + "|".join(re.escape(a) + r"\s*" + re.escape(b) for a, b in TAGS) + r")\s*\Z")
+_OPENERS = tuple(start for start, _ in TAGS)
+_TAIL = 128  # characters; white space around the tags is a few
 _CLOSERS = re.compile("|".join(re.escape(end) for _, end in TAGS))
 _THINKING_TOKEN = re.compile(r"think|thought|reason", re.IGNORECASE)
 
@@ -51,7 +51,7 @@ def unclosed_thought(text: str) -> str | None:
 
 def ends_in_open_thought(prompt: str) -> bool:
     """Tell whether a prompt leaves a thinking block open for the model to fill."""
-    return _OPEN_AT_END.search(prompt, max(0, len(prompt) - 64)) is not None
+    return prompt[-_TAIL:].rstrip().endswith(_OPENERS)
 
 
 def closes_at_once(completion: str) -> bool:
@@ -61,8 +61,13 @@ def closes_at_once(completion: str) -> bool:
 
 def empty_thought_start(prompt: str) -> int | None:
     """Find where an empty, closed thinking block that ends the prompt starts; None where there is none."""
-    found = _EMPTY_AT_END.search(prompt, max(0, len(prompt) - 128))
-    return found.start() if found else None
+    tail = prompt[-_TAIL:].rstrip()
+    for start, end in TAGS:
+        if tail.endswith(end):
+            before = tail.removesuffix(end).rstrip()
+            if before.endswith(start):
+                return max(0, len(prompt) - _TAIL) + len(before) - len(start)
+    return None
 
 
 def is_thinking_token(content: str) -> bool:
