@@ -51,6 +51,10 @@ if TYPE_CHECKING:
         build_grpo_samples,
         build_trajectory_samples,
         group_advantages,
+        group_from_openai,
+        group_from_vllm,
+        groups_from_openai,
+        groups_from_together,
     )
     from samplekit.sample import EncodedText, ModelInput, Sample, TensorData
 
@@ -101,6 +105,10 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "build_trajectory_samples",
     "check",
     "group_advantages",
+    "group_from_openai",
+    "group_from_vllm",
+    "groups_from_openai",
+    "groups_from_together",
     "labels_from_mask",
     "read_chats",
     "read_samples",
@@ -140,6 +148,10 @@ _HOMES = {
         "build_grpo_samples",
         "build_trajectory_samples",
         "group_advantages",
+        "group_from_openai",
+        "group_from_vllm",
+        "groups_from_openai",
+        "groups_from_together",
     ),
     "sample": ("EncodedText", "ModelInput", "Sample", "TensorData"),
 }

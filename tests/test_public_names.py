@@ -16,6 +16,7 @@ EVERYTHING_BUILT_SO_FAR = {
     "OperationFailedError", "OperationTimeoutError", "PackingError", "PrefixMismatchError", "SampleError",
     "SamplekitError", "ServiceError", "StatusError", "TemplateError",
     "SampleList", "Step", "Trajectory", "build_grpo_samples", "build_trajectory_samples", "group_advantages",
+    "group_from_openai", "group_from_vllm", "groups_from_openai", "groups_from_together",
     "__version__",
 }  # fmt: skip
 
@@ -79,6 +80,10 @@ SIGNATURES = {
         {"advantages": None, "merge": True, "scale": "std", "baseline": "mean", "drop_degenerate": True,
          "max_length": None},
     ),
+    "groups_from_together": ({"result": REQUIRED, "prompts": REQUIRED}, {"ids": None}),
+    "group_from_openai": ({"response": REQUIRED, "prompt": None}, {"id": None}),
+    "groups_from_openai": ({"response": REQUIRED, "num_samples": REQUIRED, "prompts": None}, {"ids": None}),
+    "group_from_vllm": ({"output": REQUIRED}, {"id": None}),
     "CrossEntropy": ({}, {}),
     "ImportanceSampling": ({}, {}),
     "PPO": ({"clip_low": 0.8, "clip_high": 1.2}, {}),

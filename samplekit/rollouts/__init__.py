@@ -5,6 +5,7 @@ from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.episodes import build_trajectory_samples
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.grpo import build_grpo_samples
+from samplekit.rollouts.readers import group_from_openai, group_from_vllm, groups_from_openai, groups_from_together
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.trajectory import Step, Trajectory
 
@@ -18,4 +19,8 @@ __all__ = [
     "build_grpo_samples",
     "build_trajectory_samples",
     "group_advantages",
+    "group_from_openai",
+    "group_from_vllm",
+    "groups_from_openai",
+    "groups_from_together",
 ]

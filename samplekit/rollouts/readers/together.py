@@ -1,0 +1,69 @@
+"""Results of together's own SDK (3.1.1) -> groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from samplekit.errors import AlignmentError
+from samplekit.rollouts.group import Group
+from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids
+
+
+def groups_from_together(
+    result: object, prompts: Sequence[object], *, ids: Sequence[str | None] | None = None
+) -> list[Group]:
+    """Read what together's SDK sampled, one group a prompt.
+
+    Token ids may be decimal strings there; they become ints. A sequence without logprobs is an error.
+
+    Args:
+        result: what `sample_batch` or `sample` gives, or a finished sample operation, or the JSON of any of them.
+        prompts: what was sampled from, in the same order: token ids, or model inputs as they were sent.
+        ids: each group's id; None leaves groups without one.
+
+    Raises:
+        AlignmentError: there is not one result, and one id, for each prompt.
+        SampleError: a completion cannot be one; the message names it.
+    """
+    found = _results(result)
+    names = [None] * len(prompts) if ids is None else list(ids)
+    if not len(found) == len(prompts) == len(names):
+        raise AlignmentError(
+            f"results holds {len(found)} results, prompts {len(prompts)} and ids {len(names)}, expected one result and "
+            "one id for each prompt"
+        )
+    return [
+        _group(item, prompt, name, index)
+        for index, (item, prompt, name) in enumerate(zip(found, prompts, names, strict=True))
+    ]
+
+
+def _results(result: Any) -> Sequence[Any]:  # noqa: ANN401 - the SDK's answer
+    for name in ("output", "results"):
+        inner = field(result, name)
+        result = result if inner is None else inner
+    return [result] if field(result, "sequences") is not None else entries(result, "results")
+
+
+def _group(result: Any, prompt: object, name: str | None, index: int) -> Group:  # noqa: ANN401 - the SDK's answer
+    where = f"results[{index}]"
+    sequences = entries(field(result, "sequences"), f"{where}.sequences")
+    completions = [_completion(item, f"{where}.sequences[{number}]") for number, item in enumerate(sequences)]
+    return Group(
+        prompt_ids(prompt, f"prompts[{index}]"),
+        completions,
+        id=name,
+        prompt_logprobs=field(result, "prompt_logprobs") or None,  # value 0 is a placeholder already
+    )
+
+
+def _completion(sequence: Any, where: str) -> Any:  # noqa: ANN401 - the SDK's answer
+    reason = field(sequence, "stop_reason")
+    return completion_at(
+        where,
+        field(sequence, "tokens"),
+        field(sequence, "logprobs"),
+        stop_reason=None if reason is None else str(reason).removeprefix("STOP_REASON_").lower(),
+        routed_experts_key=field(sequence, "routed_experts_key"),
+    )

@@ -1,0 +1,46 @@
+"""What vLLM's own `LLM.generate` gives -> a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samplekit.errors import SampleError
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.group import Group
+from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids, prompt_logprobs, top_logprob
+
+
+def group_from_vllm(output: object, *, id: str | None = None) -> Group:  # noqa: A002 - as Group calls it
+    """Read one RequestOutput: a prompt and its completions.
+
+    Args:
+        output: sampled with ``SamplingParams(logprobs=0)`` or more, and, for the prompt's logprobs, prompt_logprobs=0.
+        id: the group's id. The engine's request_id is not taken: it starts anew with every engine.
+
+    Raises:
+        SampleError: ids or logprobs are missing; the message names the completion.
+    """
+    prompt = field(output, "prompt_token_ids")
+    if prompt is None:
+        raise SampleError("output has no prompt_token_ids, expected a RequestOutput of vLLM")
+    ids = prompt_ids(prompt, "output.prompt_token_ids")
+    found = entries(field(output, "outputs"), "output.outputs")
+    return Group(
+        ids,
+        [_completion(item, f"output.outputs[{number}]") for number, item in enumerate(found)],
+        id=id,
+        prompt_logprobs=prompt_logprobs(field(output, "prompt_logprobs"), ids, "output.prompt_logprobs"),
+    )
+
+
+def _completion(output: Any, where: str) -> Completion:  # noqa: ANN401 - the engine's answer
+    tokens, logprobs = field(output, "token_ids"), field(output, "logprobs")
+    if tokens is None or logprobs is None:
+        missing = "token_ids" if tokens is None else "logprobs: ask with SamplingParams(logprobs=0)"
+        raise SampleError(f"{where} has no {missing}")
+    ids = list(tokens)
+    values: Any = [
+        top_logprob(item, ids[place], f"{where}.logprobs[{place}]") if place < len(ids) else 0.0
+        for place, item in enumerate(logprobs)
+    ]
+    return completion_at(where, ids, values, stop_reason=field(output, "finish_reason"))
