@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from samplekit.errors import LossInputError, SampleError
+from samplekit.training.chunks import rows_logprobs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -32,7 +33,9 @@ def target_logprobs(
 ) -> list[torch.Tensor]:
     """Compute the logprob that the model gives to each target token.
 
-    Gradients flow where autograd is on; wrap the call in ``torch.no_grad()`` to score only.
+    Gradients flow where autograd is on; wrap the call in ``torch.no_grad()`` to score only. The model stays in the mode
+    it is in: call ``model.eval()`` first where dropout must not act. Beyond the logits, less than a tenth of their
+    memory is taken (see `gather_logprobs`).
 
     Args:
         model: a causal language model: called with ``input_ids`` (B, T), gives ``.logits`` (B, T, V).
@@ -124,21 +127,14 @@ def batch_logprobs(
     index = torch.from_numpy(places).to(device)
     if len(places):
         with _head_reading(model, index):
-            logits = logits_of(model(input_ids=pad_right(inputs, device)))  # (1, N, V), or (B, T, V) without a head
-        if logits.shape[:2] != (1, len(places)):
-            logits = logits.reshape(-1, logits.shape[-1])[index]
-        flat = _gathered(logits.reshape(len(places), -1), pad_right(targets, device).reshape(-1)[index], temperature)
+            logits = _raw_logits(model(input_ids=pad_right(inputs, device)))  # (1, N, V), or (B, T, V) without a head
+        read = None if logits.shape[:2] == (1, len(places)) else index
+        wanted_targets = pad_right(targets, device).reshape(-1)[index]
+        flat = rows_logprobs(logits.reshape(-1, logits.shape[-1]), read, wanted_targets, temperature)
     else:
         flat = torch.zeros(0, device=device)
     filled = flat.new_zeros(len(inputs) * longest).scatter(0, index, flat)
     return [filled[row * longest : row * longest + len(tokens)] for row, tokens in enumerate(inputs)]
-
-
-def _gathered(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Give the logprob of one target a row: logits (N, V), targets (N,)."""
-    if temperature != 1.0:
-        logits = logits / temperature
-    return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
 
 
 @contextlib.contextmanager
@@ -174,5 +170,10 @@ def pad_right(rows: Sequence[IntArray], device: torch.device) -> torch.Tensor:
 
 def logits_of(output: Any) -> torch.Tensor:  # noqa: ANN401 - a transformers output, or the logits themselves
     """Give a model's logits (B, T, V) in float32, or float64 where the model computes in it."""
-    logits: torch.Tensor = getattr(output, "logits", output)
+    logits = _raw_logits(output)
     return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _raw_logits(output: Any) -> torch.Tensor:  # noqa: ANN401 - as logits_of
+    logits: torch.Tensor = getattr(output, "logits", output)
+    return logits

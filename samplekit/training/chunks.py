@@ -1,0 +1,115 @@
+"""Logprobs of targets from logits, a few rows at a time.
+
+A log-softmax of all rows would hold a second array of the logits' size for the backward pass, and a float32 copy of
+half-precision logits a third. Here a chunk of rows is widened, reduced and let go; what is kept for the backward pass
+is the logits themselves and one number a row.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportIncompatibleMethodOverride=false
+# (torch annotates only part of what is used here)
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from samplekit.errors import AlignmentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LEAST_ROWS = 32
+_CHUNK_VALUES = 2**18  # from which a chunk costs more than the calls that work on it
+_FEWEST_CHUNKS = 64  # whatever the sizes: a chunk's float32 copies stay under a tenth of bfloat16 logits
+
+
+def gather_logprobs(logits: torch.Tensor, targets: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:
+    """Give the logprob of one target a row, differentiably and in little memory.
+
+    Args:
+        logits: of a flat batch (N, V) or (1, N, V), or of a padded one (B, T, V).
+        targets: int64, of the logits' shape without V; whatever id fills padding must be below V.
+        temperature: logits are divided by it; above 0.
+
+    Returns:
+        Nats, of the shape of targets; float64 where the logits are, else float32.
+
+    Raises:
+        AlignmentError: the shapes do not belong together.
+    """
+    if logits.shape[:-1] != targets.shape:
+        raise AlignmentError(
+            f"targets has shape {tuple(targets.shape)}, logits has shape {tuple(logits.shape)}, expected one target "
+            "for every row of logits: leave out the last dimension only"
+        )
+    flat = logits.reshape(-1, logits.shape[-1])
+    return rows_logprobs(flat, None, targets.reshape(-1), temperature).reshape(targets.shape)
+
+
+def rows_logprobs(
+    logits: torch.Tensor, rows: torch.Tensor | None, targets: torch.Tensor, temperature: float
+) -> torch.Tensor:  # fmt: skip
+    """Give the logprobs of the targets of some rows.
+
+    Args:
+        logits: (M, V).
+        rows: which rows are read, each at most once, int64 (N,); all of them where None.
+        targets: int64 (N,).
+        temperature: logits are divided by it.
+
+    Returns:
+        (N,), float64 where the logits are, else float32.
+    """
+    found: torch.Tensor = _Gathered.apply(logits, rows, targets, temperature)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch's own
+        logits: torch.Tensor,
+        rows: torch.Tensor | None,
+        targets: torch.Tensor,
+        temperature: float,
+    ) -> torch.Tensor:
+        norms = logits.new_empty(len(targets), dtype=_wide(logits.dtype))
+        found = torch.empty_like(norms)
+        for part in _parts(len(targets), logits.shape[-1]):
+            chunk = _chunk(logits, rows, part, temperature)
+            norms[part] = chunk.logsumexp(-1)
+            found[part] = chunk.gather(-1, targets[part, None])[:, 0] - norms[part]
+        ctx.save_for_backward(logits, rows, targets, norms)
+        ctx.temperature = temperature
+        return found
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        logits, rows, targets, norms = ctx.saved_tensors
+        gradient = torch.empty_like(logits) if rows is None else torch.zeros_like(logits)
+        for part in _parts(len(targets), logits.shape[-1]):
+            # d logprob / d logits is (1 at the target) - softmax
+            chunk = _chunk(logits, rows, part, ctx.temperature)
+            scale = upstream[part, None] / ctx.temperature
+            slopes = chunk.sub(norms[part, None]).exp_().mul_(-scale)
+            slopes.scatter_add_(-1, targets[part, None], scale)
+            gradient[part if rows is None else rows[part]] = slopes.to(gradient.dtype)
+        return gradient, None, None, None
+
+
+def _parts(num_rows: int, vocab_size: int) -> Iterator[slice]:
+    size = max(1, min(num_rows // _FEWEST_CHUNKS, max(_LEAST_ROWS, _CHUNK_VALUES // vocab_size)))
+    for start in range(0, num_rows, size):
+        yield slice(start, start + size)
+
+
+def _chunk(logits: torch.Tensor, rows: torch.Tensor | None, part: slice, temperature: float) -> torch.Tensor:
+    """Widen some rows, divided by the temperature."""
+    chunk = logits[part if rows is None else rows[part]].to(_wide(logits.dtype))
+    return chunk if temperature == 1.0 else chunk / temperature
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
