@@ -1,4 +1,4 @@
-"""What needs torch: how likely a model finds the targets of samples.
+"""What needs torch: logprobs of a model, the reference of every loss, and gradients of losses of one's own.
 
 Names resolve on first use; where torch is not installed, the error names the command that installs it.
 """
@@ -11,11 +11,48 @@ from typing import TYPE_CHECKING, Any
 from samplekit.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from samplekit.training.chunks import gather_logprobs as gather_logprobs
+    from samplekit.training.diagnostics import FirstStep as FirstStep
+    from samplekit.training.diagnostics import diagnose_first_step as diagnose_first_step
+    from samplekit.training.diagnostics import policy_diagnostics as policy_diagnostics
+    from samplekit.training.dpo import DpoOutput as DpoOutput
+    from samplekit.training.dpo import dpo_loss as dpo_loss
+    from samplekit.training.gradients import check_gradients as check_gradients
+    from samplekit.training.gradients import loss_gradients as loss_gradients
     from samplekit.training.logprobs import target_logprobs as target_logprobs
+    from samplekit.training.reference import LossOutput as LossOutput
+    from samplekit.training.reference import closed_form_gradients as closed_form_gradients
+    from samplekit.training.reference import compute_loss as compute_loss
 
-_HOMES = {"target_logprobs": "logprobs"}
+_HOMES = {
+    "DpoOutput": "dpo",
+    "FirstStep": "diagnostics",
+    "LossOutput": "reference",
+    "check_gradients": "gradients",
+    "closed_form_gradients": "reference",
+    "compute_loss": "reference",
+    "diagnose_first_step": "diagnostics",
+    "dpo_loss": "dpo",
+    "gather_logprobs": "chunks",
+    "loss_gradients": "gradients",
+    "policy_diagnostics": "diagnostics",
+    "target_logprobs": "logprobs",
+}
 
-__all__ = ["target_logprobs"]
+__all__ = [
+    "DpoOutput",
+    "FirstStep",
+    "LossOutput",
+    "check_gradients",
+    "closed_form_gradients",
+    "compute_loss",
+    "diagnose_first_step",
+    "dpo_loss",
+    "gather_logprobs",
+    "loss_gradients",
+    "policy_diagnostics",
+    "target_logprobs",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name of any kind

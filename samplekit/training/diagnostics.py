@@ -1,0 +1,185 @@
+"""How far the policy being trained is from the one that sampled, and why where it should not be; without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from samplekit.training.positions import Float64Array, as_rows, read_batch
+from samplekit.training.terms import HIGH, LOW, RATIO, kl_terms
+
+if TYPE_CHECKING:
+    from samplekit.sample import Sample
+
+Cause: TypeAlias = Literal["none", "shifted_early", "shifted_late", "temperature", "unknown"]
+
+_READER = "the comparison with the sampler"
+_REQUIRED = frozenset({"logprobs"})
+_OPTIONAL = frozenset({"advantages"})
+_BETTER = 0.25  # an explanation must leave at most this share of the gap
+_SCALED = 0.6  # and a temperature, which is no mere factor, this one
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What a comparison before the first step found.
+
+    Attributes:
+        ok: whether the policy gives the sampler's logprobs back.
+        cause: what explains the gap best; ``"none"`` where there is none to explain.
+        message: where, what was found, and what to do.
+        metrics: as `policy_diagnostics`.
+    """
+
+    ok: bool
+    cause: Cause
+    message: str
+    metrics: dict[str, float]
+
+
+def policy_diagnostics(
+    policy_logprobs: Sequence[Any], samples: Sequence[Sample], *, clip_low: float = 0.8, clip_high: float = 1.2
+) -> dict[str, float]:
+    """Compare the policy with the sampler over trained positions.
+
+    Args:
+        policy_logprobs: one (T_i,) tensor or array of floats a sample, in nats.
+        samples: as many, with ``logprobs``; with ``advantages`` too, clip fractions are counted.
+        clip_low: the lowest ratio that PPO would keep, absolute.
+        clip_high: the highest one.
+
+    Returns:
+        Plain floats, for any logger, in the service's style: ``loss/ratio/mean``, ``/min`` and ``/max``;
+        ``loss/kl_policy/k1``, ``/k2`` and ``/k3``, three estimates of KL(sampler || policy) in nats;
+        ``loss/log_ratio/abs_mean`` and ``/abs_max``; ``loss/clip/high_fraction`` and ``/low_fraction`` as in
+        `compute_loss`. Empty where nothing trains.
+
+    Raises:
+        LossInputError: a sample has no logprobs.
+        AlignmentError: policy_logprobs and samples disagree about a length.
+    """
+    batch = read_batch(policy_logprobs, samples, _READER, _REQUIRED, _OPTIONAL)
+    if not batch.num_trained:
+        return {}
+    blocks = [block for _, block in batch.blocks()]
+    log_ratio = np.concatenate([(item.policy - item.inputs["logprobs"])[item.trained] for item in blocks])
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = np.exp(log_ratio)
+        found = {
+            RATIO: ratio.mean(),
+            "loss/ratio/min": ratio.min(),
+            "loss/ratio/max": ratio.max(),
+            "loss/kl_policy/k1": kl_terms(log_ratio, "k1")[0].mean(),
+            "loss/kl_policy/k2": kl_terms(log_ratio, "k2")[0].mean(),
+            "loss/kl_policy/k3": kl_terms(log_ratio, "k3")[0].mean(),
+            "loss/log_ratio/abs_mean": np.abs(log_ratio).mean(),
+            "loss/log_ratio/abs_max": np.abs(log_ratio).max(),
+        }
+    if "advantages" in batch.names:
+        advantages = np.concatenate([item.inputs["advantages"][item.trained] for item in blocks])
+        found[HIGH] = ((ratio > clip_high) & (advantages > 0)).mean()
+        found[LOW] = ((ratio < clip_low) & (advantages < 0)).mean()
+    return {name: float(value) for name, value in found.items()}
+
+
+def diagnose_first_step(
+    policy_logprobs: Sequence[Any],
+    samples: Sequence[Sample],
+    *,
+    tolerance: float = 0.02,
+    at_temperatures: Mapping[float, Sequence[Any]] | None = None,
+) -> FirstStep:
+    """Tell whether the policy gives the sampler's logprobs back before the first step, and what is wrong where not.
+
+    While policy and sampler hold the same weights every ratio is 1. Where it is not, logprobs that agree better one
+    position on are off by one, and those that agree better at another temperature were drawn at it.
+
+    Args:
+        policy_logprobs: one (T_i,) tensor or array of floats a sample, of the weights that sampled.
+        samples: as many, with ``logprobs``.
+        tolerance: the largest mean of ``abs(log ratio)`` that still counts as equal, in nats: engines that compute in
+            bfloat16 differ by about 0.01.
+        at_temperatures: policy_logprobs at other temperatures, as ``target_logprobs(..., temperature=t)`` gives them;
+            without them a temperature is told only by how the logprobs are scaled, and only where that is clear.
+
+    Returns:
+        Whether all is well, the cause and a sentence.
+
+    Raises:
+        LossInputError: a sample has no logprobs.
+        AlignmentError: policy_logprobs and samples disagree about a length.
+    """
+    metrics = policy_diagnostics(policy_logprobs, samples)
+    gap = metrics.get("loss/log_ratio/abs_mean", 0.0)
+    if gap <= tolerance:
+        return FirstStep(True, "none", f"ratios are 1: logprobs differ by {gap:.3g} nats on average", metrics)
+    rows = as_rows(policy_logprobs, samples)
+    found = [*_shifts(rows, samples), *_temperatures(rows, samples, at_temperatures or {})]
+    fitting = [item for item in found if item.gap <= item.share * gap]
+    start = f"ratios at the first step are not 1: logprobs differ by {gap:.3g} nats on average"
+    if not fitting:
+        message = f"{start}, and neither a shift nor a temperature explains it: are the weights the sampler's?"
+        return FirstStep(False, "unknown", message, metrics)
+    best = min(fitting, key=lambda item: item.gap)
+    return FirstStep(False, best.cause, f"{start}, but by {best.gap:.3g} if {best.text}", metrics)
+
+
+@dataclass(frozen=True)
+class _Explanation:
+    cause: Cause
+    gap: float
+    text: str
+    share: float = _BETTER
+
+
+def _shifts(rows: Sequence[Any], samples: Sequence[Sample]) -> list[_Explanation]:
+    """Compare value i of the policy with the sampler's values before and after it."""
+    early: list[Float64Array] = []
+    late: list[Float64Array] = []
+    for row, (sampler, trained) in zip(rows, map(_sampled, samples), strict=True):
+        early.append((row[1:] - sampler[:-1])[trained[:-1] & trained[1:]])
+        late.append((row[:-1] - sampler[1:])[trained[:-1] & trained[1:]])
+    advice = "pass full-length, unshifted logprobs to build_sample, which shifts them once"
+    return [
+        _Explanation("shifted_early", _mean_abs(early), f"the sampler's are moved one position later: {advice}"),
+        _Explanation("shifted_late", _mean_abs(late), f"the sampler's are moved one position earlier: {advice}"),
+    ]
+
+
+def _temperatures(
+    rows: Sequence[Any], samples: Sequence[Sample], at_temperatures: Mapping[float, Sequence[Any]]
+) -> list[_Explanation]:
+    advice = "compute target_logprobs at the temperature of sampling, or sample at 1.0"
+    found: list[_Explanation] = []
+    for temperature, given in at_temperatures.items():
+        gap = _mean_abs([one - other for one, other in _trained_pairs(as_rows(given, samples), samples)])
+        found.append(
+            _Explanation("temperature", gap, f"the policy's are taken at temperature {temperature:g}: {advice}")
+        )
+    pairs = _trained_pairs(rows, samples)
+    policy, sampler = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+    if (square := float(policy @ policy)) > 0:
+        factor = float(policy @ sampler) / square
+        text = f"the policy's are multiplied by {factor:.2f}, so that a temperature is likely: {advice}"
+        found.append(_Explanation("temperature", _mean_abs([factor * policy - sampler]), text, _SCALED))
+    return found
+
+
+def _trained_pairs(rows: Sequence[Any], samples: Sequence[Sample]) -> list[tuple[Float64Array, Float64Array]]:
+    """Give the policy's and the sampler's logprobs at trained positions, float64."""
+    pairs: list[tuple[Float64Array, Float64Array]] = []
+    for row, (sampler, trained) in zip(rows, map(_sampled, samples), strict=True):
+        pairs.append((row[trained].astype(np.float64), sampler[trained]))
+    return pairs
+
+
+def _sampled(sample: Sample) -> tuple[Float64Array, Any]:
+    return sample.loss_fn_inputs["logprobs"].data.astype(np.float64), sample.weights != 0
+
+
+def _mean_abs(parts: Sequence[Float64Array]) -> float:
+    values = np.abs(np.concatenate(parts))
+    return float(values.mean()) if len(values) else float("inf")

@@ -1,0 +1,138 @@
+"""A loss and its gradient in closed form, in float64, without autograd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from samplekit.errors import SampleError
+from samplekit.losses import GRPO, Loss
+from samplekit.training.positions import Float64Array, FloatsArray, IndexArray, Positions, read_batch
+from samplekit.training.terms import KlEstimator, knows, terms_of
+
+if TYPE_CHECKING:
+    from samplekit.sample import Sample
+
+SequenceMean: TypeAlias = Literal["means", "sums"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the service does not document, decided by name; see `samplekit.training.compute_loss`.
+
+    Raises:
+        SampleError: a setting is out of its range.
+    """
+
+    horizon: float | None = None
+    normalizer: float | None = None
+    sequence_mean: SequenceMean = "means"
+    kl: KlEstimator = "k3"
+
+    def __post_init__(self) -> None:
+        for name in ("horizon", "normalizer"):
+            value = getattr(self, name)
+            if value is not None and not _is_positive(value):
+                raise SampleError(f"{name} is {value!r:.80}, expected a finite number above 0: pass a count of tokens")
+        for name, choices in (("sequence_mean", get_args(SequenceMean)), ("kl", get_args(KlEstimator))):
+            if getattr(self, name) not in choices:
+                raise SampleError(f"{name} is {getattr(self, name)!r:.80}, expected one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A loss in numbers; flat arrays hold one sample after the other.
+
+    Attributes:
+        loss: of the whole batch.
+        sample_losses: what each sample adds to it, float64 (S,).
+        lengths: positions of each sample.
+        values: the terms before they are added up, (N,).
+        gradients: d loss / d logprob, (N,).
+        metrics: means over the trained positions; empty where none trains.
+        num_trained: how many positions train.
+    """
+
+    loss: float
+    sample_losses: Float64Array
+    lengths: list[int]
+    values: FloatsArray
+    gradients: FloatsArray
+    metrics: dict[str, float]
+    num_trained: int
+
+
+def evaluate(
+    policy_logprobs: Sequence[Any], samples: Sequence[Sample], loss: Loss, settings: Settings
+) -> Evaluation:  # fmt: skip
+    """Evaluate a loss and its gradient in float64.
+
+    Args:
+        policy_logprobs: one (T_i,) tensor or array a sample; where a sample does not train, anything may stand.
+        samples: as many.
+        loss: which loss.
+        settings: how terms become one number.
+
+    Returns:
+        Arrays in float64 where a row of policy_logprobs is, else float32.
+
+    Raises:
+        LossInputError: a sample lacks an input.
+        AlignmentError: a row has another length than its sample.
+        SampleError: there is no formula for the loss, or no sample.
+    """
+    if not knows(loss):
+        raise SampleError(f"loss is {loss!r:.80}, expected a loss of samplekit, such as samplekit.GRPO()")
+    batch = read_batch(policy_logprobs, samples, str(loss), loss.required_inputs(), loss.optional_inputs())
+    scales = _scales(batch.counts, loss, settings)
+    doubled = any(row.dtype == np.float64 for row in batch.rows)
+    values: FloatsArray = np.empty(int(batch.lengths.sum()), dtype=np.float64 if doubled else np.float32)
+    gradients, sample_losses = np.empty_like(values), np.empty_like(scales)
+    sums: dict[str, float] = {}
+    begin = 0
+    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite where it trains makes the loss so, visibly
+        for rows, block in batch.blocks():
+            terms = terms_of(block, loss, settings.kl)
+            places = slice(begin, begin + len(terms.values))
+            values[places] = terms.values
+            np.multiply(terms.slopes, _spread(scales[rows], block), out=gradients[places], casting="same_kind")
+            sample_losses[rows] = block.per_sample(terms.values) * scales[rows]
+            sums = {name: sums.get(name, 0.0) + value for name, value in terms.sums.items()}
+            begin = places.stop
+    count = batch.num_trained
+    metrics = {name: value / count for name, value in sums.items()} if count else {}
+    total = _exact_sum(sample_losses)
+    return Evaluation(total, sample_losses, batch.lengths.tolist(), values, gradients, metrics, count)
+
+
+def _scales(counts: IndexArray, loss: Loss, settings: Settings) -> Float64Array:
+    """Say what each sample's sum is multiplied by, (S,); what is counted above is counted below."""
+    ones = np.ones(len(counts))
+    aggregation = loss.aggregation if isinstance(loss, GRPO) else "fixed_horizon"
+    if aggregation == "token_mean":
+        return ones / (settings.normalizer or max(int(counts.sum()), 1))
+    if aggregation == "fixed_horizon":
+        horizon = 1.0 if settings.horizon is None else settings.horizon * len(counts)
+        return ones / (settings.normalizer or horizon)
+    terms = np.maximum(counts, 1) if settings.sequence_mean == "means" else ones
+    return ones / terms / (settings.normalizer or max(int(np.count_nonzero(counts)), 1))
+
+
+def _spread(scales: Float64Array, block: Positions) -> Float64Array | float:
+    """Give one number where all samples share it, else one a position."""
+    return float(scales[0]) if (scales == scales[0]).all() else block.per_position(scales)
+
+
+def _exact_sum(values: Float64Array) -> float:
+    """Add up so that the order of samples changes no digit."""
+    return math.fsum(values) if np.isfinite(values).all() else float(values.sum())
+
+
+def _is_positive(value: object) -> bool:
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    return 0 < number < math.inf

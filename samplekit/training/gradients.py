@@ -1,0 +1,148 @@
+"""Gradients of a loss of one's own, as ``session.custom_forward_backward`` takes them, and a check by differences."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (torch annotates only part of what is used here)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import torch
+
+from samplekit.errors import SampleError
+from samplekit.training.positions import as_rows
+
+if TYPE_CHECKING:
+    from samplekit.sample import Sample
+    from samplekit.training.positions import Float64Array, FloatsArray
+
+LossFunction: TypeAlias = Callable[[list[torch.Tensor], Sequence["Sample"]], Any]
+"""Takes one (T_i,) tensor of logprobs a sample and the samples; gives a scalar tensor, a tuple that starts with one, or
+an object with one as ``.loss``."""
+
+
+def loss_gradients(
+    loss_fn: LossFunction, policy_logprobs: Sequence[torch.Tensor], samples: Sequence[Sample]
+) -> list[FloatsArray]:
+    """Give d loss / d logprob at every position: what ``session.custom_forward_backward`` takes.
+
+    The tensors that loss_fn gets are copies cut off from any model, so nothing flows further than the logprobs.
+
+    Args:
+        loss_fn: called as ``loss_fn(policy_logprobs, samples)``: gives a scalar tensor, or a tuple that starts with it,
+            or what `compute_loss` and `dpo_loss` give.
+        policy_logprobs: one (T_i,) tensor or array of floats a sample, such as `forward` of a session reports.
+        samples: as many.
+
+    Returns:
+        One (T_i,) array a sample, 0.0 where the loss does not depend on the logprob; float64 where the row is, else
+        float32.
+
+    Raises:
+        AlignmentError: policy_logprobs and samples disagree about a length.
+        SampleError: loss_fn gives no scalar, one that depends on no logprob, or a gradient that is not finite.
+    """
+    rows = as_rows(policy_logprobs, samples)
+    leaves = [torch.tensor(row, dtype=_wide(row), requires_grad=True) for row in rows]
+    with torch.enable_grad():
+        value = _scalar(loss_fn(leaves, samples))
+    if not value.requires_grad:
+        raise SampleError("loss_fn gives a value that depends on no logprob, expected one computed from those it gets")
+    found = cast("tuple[torch.Tensor | None, ...]", torch.autograd.grad(value, leaves, allow_unused=True))
+    gradients = [
+        torch.zeros_like(leaf) if item is None else item for leaf, item in zip(leaves, found, strict=True)
+    ]  # fmt: skip
+    for index, item in enumerate(gradients):
+        if not bool(torch.isfinite(item).all()):
+            place = int(torch.nonzero(~torch.isfinite(item))[0])
+            raise SampleError(
+                f"gradient of loss_fn is {float(item[place])} at samples[{index}], position {place}, expected a finite "
+                "number: mask what does not train with torch.where before any arithmetic"
+            )
+    return [item.numpy() for item in gradients]
+
+
+def check_gradients(
+    loss_fn: LossFunction,
+    policy_logprobs: Sequence[torch.Tensor],
+    samples: Sequence[Sample],
+    *,
+    gradients: Sequence[object] | None = None,
+    num_positions: int = 64,
+    step: float = 1e-5,
+    rtol: float = 1e-4,
+    atol: float = 1e-6,
+    seed: int = 0,
+) -> float:
+    """Hold gradients of a loss against central differences in float64, at some positions.
+
+    A loss that detaches part of itself (CISPO's weight, a ratio of sequences) differs from its differences by design.
+
+    Args:
+        loss_fn: as in `loss_gradients`.
+        policy_logprobs: as in `loss_gradients`.
+        samples: as many.
+        gradients: what is checked, (T_i,) a sample; what `loss_gradients` gives where None.
+        num_positions: how many positions are tried, drawn by ``seed``; all where there are no more.
+        step: how far a logprob is moved either way, in nats.
+        rtol: how far a gradient may be off, relative to the difference.
+        atol: and absolutely.
+        seed: which positions are drawn.
+
+    Returns:
+        The largest error found, absolute.
+
+    Raises:
+        SampleError: a gradient is off; the message names the position. AlignmentError where gradients have other
+            lengths than the samples.
+    """
+    rows = [np.asarray(row, dtype=np.float64) for row in as_rows(policy_logprobs, samples)]
+    tensors = [torch.from_numpy(row) for row in rows]
+    given = loss_gradients(loss_fn, tensors, samples) if gradients is None else as_rows(gradients, samples, "gradients")
+    places = [(index, place) for index, row in enumerate(rows) for place in range(len(row))]
+    drawn = np.random.default_rng(seed).permutation(len(places))[:num_positions].tolist()
+    largest = 0.0
+    for index, place in (places[number] for number in drawn):
+        slope, found = _difference(loss_fn, rows, samples, (index, place), step), float(given[index][place])
+        if not abs(found - slope) <= atol + rtol * abs(slope):
+            raise SampleError(
+                f"gradient at samples[{index}], position {place} is {found:.8g}, differences of the loss give "
+                f"{slope:.8g}: the formula of one of the two is wrong, or the loss detaches part of itself"
+            )
+        largest = max(largest, abs(found - slope))
+    return largest
+
+
+def _difference(
+    loss_fn: LossFunction,
+    rows: Sequence[Float64Array],
+    samples: Sequence[Sample],
+    at: tuple[int, int],
+    step: float,
+) -> float:
+    """Give the central difference of a loss at one position of one sample."""
+    index, place = at
+    found: list[float] = []
+    for sign in (1, -1):
+        moved = [torch.tensor(row) for row in rows]
+        moved[index][place] += sign * step
+        with torch.no_grad():
+            found.append(float(_scalar(loss_fn(moved, samples))))
+    return (found[0] - found[1]) / (2 * step)
+
+
+def _scalar(value: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a loss function gives
+    found = value[0] if isinstance(value, tuple) and value else getattr(value, "loss", value)
+    if not isinstance(found, torch.Tensor) or found.numel() != 1:
+        shape = f"of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""
+        raise SampleError(
+            f"loss_fn gives a {type(found).__name__} {shape}".rstrip() + ", expected a tensor of one number: sum or "
+            "average the terms"
+        )
+    return found.reshape(())
+
+
+def _wide(row: FloatsArray) -> torch.dtype:
+    return torch.float64 if row.dtype == np.float64 else torch.float32

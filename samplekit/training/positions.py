@@ -1,0 +1,201 @@
+"""The positions of a batch side by side, without padding: what a loss reads, in float64, and 0 where nothing trains.
+
+Needs numpy only, so that a service or a test can use it where torch is busy or absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from samplekit.errors import AlignmentError, LossInputError, SampleError
+from samplekit.sample import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IndexArray: TypeAlias = npt.NDArray[np.int64]
+FloatsArray: TypeAlias = npt.NDArray[np.floating[Any]]
+
+_READ = ("logprobs", "advantages", "reference_logprobs")
+_BLOCK = 32_768  # positions: a few float64 arrays of them stay in a core's cache
+_REMEDY = {
+    "weights": "build it with samplekit.build_sample",
+    "logprobs": "pass the sampler's logprobs= to build_sample",
+    "advantages": "pass advantages= to build_sample",
+    "reference_logprobs": "pass reference_logprobs= to build_sample, or set beta=0",
+}
+
+
+@dataclass(frozen=True)
+class Positions:
+    """N positions of some samples, one sample after the other, masked.
+
+    Attributes:
+        lengths: positions of each sample, int64 (S,).
+        counts: trained positions of each sample, int64 (S,).
+        trained: whether a position trains, (N,).
+        policy: log-probabilities of the policy being trained, (N,).
+        weights: how much each position counts, (N,).
+        inputs: the other inputs that the loss reads, by name, (N,) each.
+    """
+
+    lengths: IndexArray
+    counts: IndexArray
+    trained: BoolArray
+    policy: Float64Array
+    weights: Float64Array
+    inputs: dict[str, Float64Array]
+
+    def per_sample(self, values: Float64Array) -> Float64Array:
+        """Sum values (N,) over each sample, (S,)."""
+        sums: Float64Array = np.add.reduceat(values, np.cumsum(self.lengths) - self.lengths)
+        return sums
+
+    def per_position(self, values: Float64Array) -> Float64Array:
+        """Repeat one value a sample (S,) at each of its positions, (N,)."""
+        return np.repeat(values, self.lengths)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss reads of S samples.
+
+    Attributes:
+        samples: S of them.
+        rows: the policy's log-probabilities, floats (T_i,) each.
+        weights: float32 (T_i,) each.
+        lengths: positions of each sample, int64 (S,).
+        counts: trained positions of each sample, int64 (S,).
+        names: the inputs that are read.
+    """
+
+    samples: Sequence[Sample]
+    rows: list[FloatsArray]
+    weights: list[FloatsArray]
+    lengths: IndexArray
+    counts: IndexArray
+    names: list[str]
+
+    @property
+    def num_trained(self) -> int:
+        """How many positions train."""
+        return int(self.counts.sum())
+
+    def blocks(self) -> Iterator[tuple[slice, Positions]]:
+        """Yield runs of samples that fit a core's cache together: which ones, and their positions."""
+        ends = np.cumsum(self.lengths)
+        first, begin = 0, 0
+        while first < len(self.rows):
+            last = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK, side="right")))
+            yield slice(first, last), self._positions(slice(first, last))
+            first, begin = last, int(ends[last - 1])
+
+    def _positions(self, part: slice) -> Positions:
+        """Lay samples side by side.
+
+        Inputs are masked here, before any arithmetic: multiplying by the mask afterwards turns an infinity into NaN.
+        """
+        weights = _joined(self.weights[part])
+        trained = weights != 0
+        every = bool(trained.all())
+
+        def kept(rows: Sequence[npt.NDArray[Any]]) -> Float64Array:
+            return _joined(rows) if every else np.where(trained, _joined(rows), 0.0)
+
+        samples = self.samples[part]
+        inputs = {name: kept([sample.loss_fn_inputs[name].data for sample in samples]) for name in self.names}
+        return Positions(self.lengths[part], self.counts[part], trained, kept(self.rows[part]), weights, inputs)
+
+
+def read_batch(
+    policy_logprobs: Sequence[Any],
+    samples: Sequence[Sample],
+    reader: str,
+    required: frozenset[str],
+    optional: frozenset[str] = frozenset(),
+) -> Batch:
+    """Gather what a loss reads.
+
+    Args:
+        policy_logprobs: one (T_i,) tensor or array of floats a sample, in nats.
+        samples: as many.
+        reader: who reads, for errors.
+        required: the inputs that every sample must hold.
+        optional: the inputs that are read where every sample holds them.
+
+    Raises:
+        LossInputError: a sample lacks an input; the message names both.
+        AlignmentError: not one value for every position of every sample.
+        SampleError: there is no sample, or something else than one.
+    """
+    rows = as_rows(policy_logprobs, samples)
+    for index, sample in enumerate(samples):
+        refuse_missing(sample, index, required, reader)
+    held = [name for name in _READ if all(name in sample.loss_fn_inputs for sample in samples)]
+    weights: list[FloatsArray] = [sample.weights for sample in samples]
+    counts = np.array([np.count_nonzero(row) for row in weights], dtype=np.int64)
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    return Batch(samples, rows, weights, lengths, counts, [name for name in held if name in required | optional])
+
+
+def as_rows(
+    policy_logprobs: Sequence[Any], samples: Sequence[Sample], what: str = "policy_logprobs"
+) -> list[FloatsArray]:
+    """Give one float array (T_i,) a sample.
+
+    Raises:
+        AlignmentError: not one row a sample, or not one value a position; the message names the sample.
+        SampleError: there is no sample, something else than one, or a row that holds no floats.
+    """
+    if not len(samples):
+        raise SampleError("samples is empty, expected at least one: skip the step")
+    if len(policy_logprobs) != len(samples):
+        raise AlignmentError(
+            f"{what} holds {len(policy_logprobs)} rows, samples holds {len(samples)}: pass one row for each sample"
+        )
+    return [
+        _row(row, sample, index, what)
+        for index, (row, sample) in enumerate(zip(policy_logprobs, samples, strict=True))
+    ]  # fmt: skip
+
+
+def _row(values: Any, sample: object, index: int, what: str) -> FloatsArray:  # noqa: ANN401 - a tensor or an array
+    if not isinstance(sample, Sample):
+        raise SampleError(f"samples[{index}] is a {type(sample).__name__}, expected a Sample: use Sample.from_wire")
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.numpy() if values.element_size() >= 4 else values.float().numpy()  # numpy knows no bfloat16
+    row: npt.NDArray[Any] = np.asarray(values)
+    if row.shape != (sample.length,):
+        raise AlignmentError(
+            f"{what}[{index}] has shape {row.shape}, samples[{index}] has {sample.length} positions, expected shape "
+            f"({sample.length},): pass one value for every target token, without padding"
+        )
+    if row.dtype.kind != "f":
+        raise SampleError(f"{what}[{index}] holds {row.dtype}, expected floats: pass log-probabilities in nats")
+    return row
+
+
+def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: str) -> None:
+    """Refuse a sample that lacks an input.
+
+    Raises:
+        LossInputError: it names the sample, the first input that is missing, and who reads it.
+    """
+    missing = wanted - sample.loss_fn_inputs.keys()
+    if missing:
+        name = min(missing)
+        raise LossInputError(
+            f"samples[{index}].loss_fn_inputs holds no {name!r}, which {reader} reads, found "
+            f"{sorted(sample.loss_fn_inputs)}: {_REMEDY.get(name, _REMEDY['weights'])}"
+        )
+
+
+def _joined(rows: Sequence[npt.NDArray[Any]]) -> Float64Array:
+    return np.concatenate(rows, dtype=np.float64)
