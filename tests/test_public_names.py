@@ -17,6 +17,7 @@ EVERYTHING_BUILT_SO_FAR = {
     "SamplekitError", "ServiceError", "StatusError", "TemplateError",
     "SampleList", "Step", "Trajectory", "build_grpo_samples", "build_trajectory_samples", "group_advantages",
     "group_from_openai", "group_from_vllm", "groups_from_openai", "groups_from_together",
+    "EncodingDrift", "encoding_drift", "group_metrics", "rollout_metrics",
     "__version__",
 }  # fmt: skip
 
@@ -84,6 +85,9 @@ SIGNATURES = {
     "group_from_openai": ({"response": REQUIRED, "prompt": None}, {"id": None}),
     "groups_from_openai": ({"response": REQUIRED, "num_samples": REQUIRED, "prompts": None}, {"ids": None}),
     "group_from_vllm": ({"output": REQUIRED}, {"id": None}),
+    "encoding_drift": ({"text": REQUIRED, "ids": REQUIRED, "tokenizer": REQUIRED}, {}),
+    "rollout_metrics": ({"groups": REQUIRED}, {}),
+    "group_metrics": ({"groups": REQUIRED}, {}),
     "CrossEntropy": ({}, {}),
     "ImportanceSampling": ({}, {}),
     "PPO": ({"clip_low": 0.8, "clip_high": 1.2}, {}),

@@ -35,7 +35,9 @@ def numbered(keys: Sequence[Hashable]) -> IntArray:
     return np.array([numbers[key] for key in keys], dtype=INT64)
 
 
-def compare(rewards: Sequence[float], codes: IntArray, counts: BoolArray, scale: Scale, baseline: Baseline) -> Standing:
+def compare(
+    rewards: Sequence[float] | DoubleArray, codes: IntArray, counts: BoolArray, scale: Scale, baseline: Baseline
+) -> Standing:
     """Compare members with their groups.
 
     Args:

@@ -1,0 +1,89 @@
+"""Where text that was sampled encodes to other ids than those that were sampled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from samplekit.errors import SampleError
+from samplekit.rollouts.completion import ids_from_decimal
+from samplekit.sample.arrays import IntArray, ids_array
+from samplekit.sample.kinds import describe_kind
+
+_CONTEXT = 5  # tokens shown on both sides of a difference
+
+
+@dataclass(frozen=True)
+class EncodingDrift:
+    """The first place where encoding a text again gives other ids than were sampled.
+
+    Attributes:
+        index: of the first id that differs, or of the first that only one side has.
+        sampled: how many ids were sampled.
+        encoded: how many ids encoding again gives.
+        sampled_context: the sampled tokens around the index, each decoded.
+        encoded_context: the same of the encoded ones.
+    """
+
+    index: int
+    sampled: int
+    encoded: int
+    sampled_context: tuple[str, ...]
+    encoded_context: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"encoding the text again differs at token {self.index}: sampled {list(self.sampled_context)}, "
+            f"encoded {list(self.encoded_context)}; train on the sampled ids"
+        )
+
+
+def encoding_drift(text: str, ids: object, tokenizer: object) -> EncodingDrift | None:
+    """Tell where encoding a completion's text gives other ids than the policy sampled; None where it gives the same.
+
+    Only looks: the sampled ids are what the policy wrote and what must train, so nothing is ever replaced by this.
+
+    Args:
+        text: what the ids decode to, control tokens included.
+        ids: the ids that were sampled.
+        tokenizer: a ChatTemplate, or a tokenizer of transformers or tokenizers; anything that has encode and decode.
+
+    Raises:
+        SampleError: the text is no str, an id is none, or the tokenizer lacks encode or decode.
+    """
+    if not isinstance(text, str):
+        raise SampleError(f"text is {describe_kind(text)}, expected a str: decode the sampled ids")
+    for name in ("encode", "decode"):
+        if not callable(getattr(tokenizer, name, None)):
+            raise SampleError(f"tokenizer is {describe_kind(tokenizer)}, expected something with encode and decode")
+    sampled = _ids(ids, "ids")
+    again = _ids(_called(tokenizer, "encode", text, add_special_tokens=False), "tokenizer.encode(text)")
+    if np.array_equal(sampled, again):
+        return None
+    shared = min(len(sampled), len(again))
+    differs = np.flatnonzero(sampled[:shared] != again[:shared])
+    index = int(differs[0]) if len(differs) else shared
+    contexts = (_context(tokenizer, found, index) for found in (sampled, again))
+    return EncodingDrift(index, len(sampled), len(again), *contexts)
+
+
+def _ids(ids: Any, name: str) -> IntArray:  # noqa: ANN401 - whatever holds ids
+    """Read ids, of which there may be none."""
+    given = getattr(ids, "ids", ids)  # what tokenizers' encode gives
+    return ids_array(ids_from_decimal(given), name) if len(given) else np.zeros(0, dtype=np.int64)
+
+
+def _context(tokenizer: object, ids: IntArray, index: int) -> tuple[str, ...]:
+    around = ids[max(0, index - _CONTEXT) : index + _CONTEXT + 1].tolist()
+    return tuple(str(_called(tokenizer, "decode", [token], skip_special_tokens=False)) for token in around)
+
+
+def _called(tokenizer: object, name: str, value: object, **options: bool) -> Any:  # noqa: ANN401 - any tokenizer
+    """Call a method with those options that it knows: nothing may be put in front, nothing left out."""
+    method: Callable[..., Any] = getattr(tokenizer, name)
+    known = inspect.signature(method).parameters
+    return method(value, **{option: wanted for option, wanted in options.items() if option in known})

@@ -1,0 +1,161 @@
+"""What a batch of groups looks like in numbers, for any logger."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from samplekit.errors import SampleError
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.group import Group
+from samplekit.rollouts.scores import DoubleArray
+from samplekit.rollouts.standing import compare, numbered
+from samplekit.sample.arrays import IntArray
+from samplekit.sample.kinds import describe_kind
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Completions laid out flat, and their groups: formed by id, as build_grpo_samples forms them."""
+
+    completions: list[Completion]
+    codes: IntArray
+    names: list[str | None]
+    prompt_lengths: list[int]
+    rewards: DoubleArray | None
+
+    @property
+    def lengths(self) -> DoubleArray:
+        """Sampled tokens of each completion."""
+        return np.array([completion.length for completion in self.completions], dtype=np.float64)
+
+
+def rollout_metrics(groups: Iterable[Group]) -> dict[str, float]:
+    """Describe a batch of groups in numbers named as the service names its own, for any logger.
+
+    Every value is finite; what cannot be told is left out (rewards of groups that are not scored, the entropy of no
+    tokens). Lengths count tokens. ``entropy/mean`` is minus the mean logprob of the sampled tokens in nats: an estimate
+    of the sampling policy's entropy a token, without bias where it sampled at temperature 1 from all tokens.
+    ``group/degenerate_fraction`` is the share of groups that teach nothing, for all their rewards are equal (or there
+    is one only); ``reward/group_std/mean`` is over groups of two or more, with G - 1.
+
+        >>> from samplekit import Completion, Group
+        >>> group = Group([1, 2], [Completion([3], [-0.5]), Completion([4, 5], [-0.25, -0.75])]).with_rewards([1, 0])
+        >>> found = rollout_metrics([group])
+        >>> found["reward/mean"], found["completion/length/mean"], found["entropy/mean"]
+        (0.5, 1.5, 0.5)
+
+    Raises:
+        SampleError: groups are none, or some completions are scored and others are not.
+    """
+    batch = _batch(groups)
+    found = {"group/count": float(len(batch.names)), "completion/count": float(len(batch.completions))}
+    if not batch.completions:
+        return found
+    sizes = np.bincount(batch.codes).astype(np.float64)
+    found["group/size/mean"] = float(sizes.mean())
+    found["prompt/length/mean"] = sum(batch.prompt_lengths) / len(batch.prompt_lengths)
+    found |= _spread("completion/length", batch.lengths)
+    overlong = sum(completion.stop_reason == "length" for completion in batch.completions)
+    found["completion/overlong_fraction"] = overlong / len(batch.completions)
+    found["completion/empty_fraction"] = float((batch.lengths == 0).mean())
+    entropy = _entropy(batch.completions)
+    if entropy is not None:
+        found["entropy/mean"] = entropy
+    return found | _reward_metrics(batch, sizes)
+
+
+def group_metrics(groups: Iterable[Group]) -> list[dict[str, float | str | None]]:
+    """Describe every group of a batch: one row a group, in the order in which they first appear.
+
+    Returns:
+        Rows of ``group`` (its id), ``size``, ``degenerate`` (1.0 or 0.0), and of ``reward/...``,
+        ``completion/length/...`` and ``entropy/mean`` as in `rollout_metrics`.
+
+    Raises:
+        SampleError: as `rollout_metrics`.
+    """
+    batch = _batch(groups)
+    if not batch.completions:
+        return []
+    ends = np.cumsum(np.bincount(batch.codes))[:-1]
+    members: list[IntArray] = np.split(np.argsort(batch.codes, kind="stable"), ends)
+    return [_row(batch, places, name) for places, name in zip(members, batch.names, strict=True)]
+
+
+def _row(batch: _Batch, places: IntArray, name: str | None) -> dict[str, float | str | None]:
+    members = [batch.completions[int(place)] for place in places]
+    row: dict[str, float | str | None] = {"group": name, "size": float(len(places))}
+    if batch.rewards is not None:
+        row["degenerate"] = float(_degenerate(batch.rewards[places], np.zeros(len(places), dtype=np.int64))[0])
+        row |= _spread("reward", batch.rewards[places])
+    row |= _spread("completion/length", batch.lengths[places])
+    entropy = _entropy(members)
+    return row if entropy is None else {**row, "entropy/mean": entropy}
+
+
+def _reward_metrics(batch: _Batch, sizes: DoubleArray) -> dict[str, float]:
+    rewards = batch.rewards
+    if rewards is None:
+        return {}
+    found = _spread("reward", rewards)
+    found["group/degenerate_fraction"] = float(_degenerate(rewards, batch.codes).mean())
+    means = np.bincount(batch.codes, rewards) / sizes
+    squares = np.bincount(batch.codes, (rewards - means[batch.codes]) ** 2)
+    if (sizes > 1).any():
+        found["reward/group_std/mean"] = float(np.sqrt(squares[sizes > 1] / (sizes[sizes > 1] - 1)).mean())
+    return found
+
+
+def _degenerate(rewards: DoubleArray, codes: IntArray) -> DoubleArray:
+    """Tell of every group whether it teaches nothing, 1.0 or 0.0."""
+    standing = compare(rewards, codes, np.ones(len(codes), dtype=np.bool_), "none", "mean")
+    flat = np.zeros(int(codes.max()) + 1)
+    flat[codes[standing.degenerate | standing.alone]] = 1.0
+    return flat
+
+
+def _spread(name: str, values: DoubleArray) -> dict[str, float]:
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return {
+        f"{name}/mean": float(values.mean()),
+        f"{name}/std": deviation,
+        f"{name}/min": float(values.min()),
+        f"{name}/max": float(values.max()),
+    }
+
+
+def _entropy(completions: Sequence[Completion]) -> float | None:
+    num_tokens = sum(completion.length for completion in completions)
+    total = sum(float(completion.logprobs.sum(dtype=np.float64)) for completion in completions)
+    return -total / num_tokens + 0.0 if num_tokens else None
+
+
+def _batch(groups: Iterable[Group]) -> _Batch:
+    if isinstance(groups, Group) or not isinstance(groups, Iterable):
+        raise SampleError(f"groups is {describe_kind(groups)}, expected several Groups: pass a list")
+    completions: list[Completion] = []
+    keys: dict[Hashable, str | None] = {}
+    members: list[Hashable] = []
+    prompt_lengths: list[int] = []
+    for number, group in enumerate(groups):
+        if not isinstance(group, Group):
+            raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
+        key: Hashable = (number,) if group.id is None else group.id
+        keys.setdefault(key, group.id)
+        members += [key] * len(group)
+        completions += group.completions
+        prompt_lengths.append(len(group.prompt))
+    return _Batch(completions, numbered(members), list(keys.values()), prompt_lengths, _rewards(completions))
+
+
+def _rewards(completions: Sequence[Completion]) -> DoubleArray | None:
+    scored = [completion.reward for completion in completions if completion.reward is not None]
+    if scored and len(scored) < len(completions):
+        raise SampleError(
+            f"{len(completions) - len(scored)} of {len(completions)} completions have no reward, expected all or none "
+            "of them to: score every group with Group.with_rewards"
+        )
+    return np.array(scored, dtype=np.float64) if scored else None
