@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from samplekit.checks.groups import GroupWatch
 from samplekit.checks.read import Fault, read
 from samplekit.checks.report import CODES, Finding, Report
 from samplekit.checks.rules import rule_faults
@@ -47,13 +48,16 @@ def check(
     found: list[Finding] = []
     lengths: list[int] = []
     num_trained = 0
+    watch = GroupWatch.of(loss)
     for index, sample in enumerate(samples):
         arrays = read(sample)
         lengths.append(arrays.length)
         num_trained += arrays.num_trained
+        watch.see(index, arrays)
         found += [_finding(index, fault) for fault in arrays.faults]
         found += [_finding(index, fault) for fault in rule_faults(arrays, loss, vocab_size, max_length)]
     stats = _stats(lengths, num_trained)
+    found += watch.findings()
     found += _batch_findings(stats, expected_share)
     found = [item for item in found if item.code not in accepted]
     return Report(

@@ -37,6 +37,7 @@ class Arrays:
         length: T, as far as it is known.
         names: every input that is there, readable or not.
         faults: what was wrong on the way.
+        info: where the sample came from, as far as it is told.
         sequence: int64 (T + 1,), where the targets are known to be the next tokens because they share this buffer.
     """
 
@@ -46,6 +47,7 @@ class Arrays:
     names: frozenset[str]
     faults: list[Fault] = field(default_factory=list[Fault])
     sequence: IntArray | None = None
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def weights(self) -> AnyArray | None:
@@ -84,7 +86,7 @@ def _read_sample(sample: Sample) -> Arrays:
     tokens = sample.model_input.tokens
     targets = inputs.get("target_tokens")
     sequence = None if targets is None else shared_buffer(tokens, targets)
-    return Arrays(tokens, inputs, len(tokens), frozenset(inputs), sequence=sequence)
+    return Arrays(tokens, inputs, len(tokens), frozenset(inputs), sequence=sequence, info=sample.info)
 
 
 def _read_mapping(mapping: Mapping[str, Any]) -> Arrays:
@@ -101,7 +103,8 @@ def _read_mapping(mapping: Mapping[str, Any]) -> Arrays:
         faults.append(Fault("invalid_field", "loss_fn_inputs", text))
         return Arrays(tokens, {}, length, frozenset(), faults)
     inputs = _read_inputs(given, length, faults)
-    return Arrays(tokens, inputs, length, frozenset(map(str, given)), faults)
+    told: Mapping[str, Any] = info if is_mapping(info) else {}
+    return Arrays(tokens, inputs, length, frozenset(map(str, given)), faults, info=told)
 
 
 def _read_inputs(given: Mapping[str, Any], length: int, faults: list[Fault]) -> dict[str, AnyArray]:

@@ -33,6 +33,9 @@ CODES: Mapping[str, str] = MappingProxyType({
     "advantage_outside_mask": "warning: an advantage is not 0 where the weight is 0",
     "no_mask": "warning: the loss acts on every position and the sample has neither weights nor mask",
     "zero_logprobs": "warning: most log probabilities at trained positions are exactly 0",
+    "zero_advantages": "warning: every advantage of the batch is 0, so the policy gradient is 0",
+    "constant_group": "warning: every advantage of a group is 0",
+    "single_completion": "warning: a group holds one completion, which is compared with nothing",
     "trained_share": "warning: the trained share is outside the expected one",
 })  # fmt: skip
 """Every code a finding may carry, with what it means."""

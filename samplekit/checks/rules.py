@@ -45,8 +45,11 @@ def _names(arrays: Arrays, loss: Loss | None) -> Iterator[Fault]:
         yield Fault("missing_input", "loss_fn_inputs", text)
     for name in () if arrays.names <= _KNOWN else sorted(arrays.names - _KNOWN):
         yield Fault("unknown_input", _slot(name), "is not an input the service knows: it is left out of requests")
-    if isinstance(loss, GRPO) and loss.beta == 0 and "reference_logprobs" in arrays.names:
-        yield Fault("unused_input", _slot("reference_logprobs"), "changes nothing while GRPO's beta is 0: set beta")
+    if "reference_logprobs" in arrays.names and loss is not None and "reference_logprobs" not in required:
+        text = f"changes nothing, for {_spoken(loss)} does not read it: leave it out"
+        if isinstance(loss, GRPO):
+            text = "changes nothing while GRPO's beta is 0: set beta"
+        yield Fault("unused_input", _slot("reference_logprobs"), text)
 
 
 def _acts_everywhere(loss: Loss | None) -> bool:

@@ -33,7 +33,8 @@ def test_a_right_sample_gives_no_finding_as_a_mapping_or_a_sample(loss):
 
 
 def test_there_is_a_faulty_sample_for_every_code_but_those_of_the_whole_batch():
-    assert set(FAULTS) == set(CODES) - {"empty_batch", "trained_share"}
+    whole = {"empty_batch", "trained_share", "zero_advantages", "constant_group", "single_completion"}
+    assert set(FAULTS) == set(CODES) - whole
 
 
 @pytest.mark.parametrize("code", FAULTS)
@@ -177,6 +178,12 @@ def test_grpo_with_a_penalty_needs_reference_logprobs():
     found = findings([right_sample()], loss=loss)
     assert [item.code for item in found] == ["missing_input"]
     assert findings([FAULTS["unused_input"]()], loss=loss) == []
+
+
+@pytest.mark.parametrize("loss", [*LOSSES[1:], sk.GRPO(beta=0.1)], ids=repr)
+def test_reference_logprobs_are_used_by_a_penalty_only(loss):
+    codes = [item.code for item in findings([FAULTS["unused_input"]()], loss=loss)]
+    assert codes == ([] if isinstance(loss, sk.GRPO) and loss.beta else ["unused_input"])
 
 
 @pytest.mark.parametrize(
