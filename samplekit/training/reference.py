@@ -89,7 +89,7 @@ def compute_loss(
         SampleError: there is no sample, or a setting is out of its range.
     """
     found = evaluate(policy_logprobs, samples, loss, Settings(horizon, normalizer, sequence_mean, kl))
-    rows = [torch.as_tensor(row) for row in policy_logprobs]
+    rows = [row if isinstance(row, torch.Tensor) else torch.tensor(row) for row in policy_logprobs]
     terms = torch.from_numpy(found.values)
     value = torch.tensor(found.loss, dtype=terms.dtype, device=rows[0].device)
     if torch.is_grad_enabled() and any(row.requires_grad for row in rows):

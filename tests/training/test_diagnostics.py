@@ -1,0 +1,129 @@
+"""How far policy and sampler are apart, and what is wrong where they should be one."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from loss_batches import hand_sample, random_batch, renamed, replaced
+
+import samplekit as sk
+from samplekit.server import load_model
+from samplekit.training import compute_loss, diagnose_first_step, policy_diagnostics, target_logprobs
+
+LN2 = math.log(2)
+
+
+def test_three_numbers_by_hand():
+    # log ratios ln 2, -ln 2, 0
+    sample = hand_sample([1, 1, 1], [1.0, 1.0, -1.0], [-2.0, -2.0, -2.0])
+    found = policy_diagnostics([np.array([-2 + LN2, -2 - LN2, -2.0])], [sample])
+    assert found == pytest.approx(
+        {
+            "loss/ratio/mean": 3.5 / 3, "loss/ratio/min": 0.5, "loss/ratio/max": 2,
+            "loss/kl_policy/k1": 0, "loss/kl_policy/k2": LN2**2 / 3, "loss/kl_policy/k3": 0.5 / 3,
+            "loss/log_ratio/abs_mean": 2 * LN2 / 3, "loss/log_ratio/abs_max": LN2,
+            "loss/clip/high_fraction": 1 / 3, "loss/clip/low_fraction": 0,
+        }
+    )  # fmt: skip
+    assert json.loads(json.dumps(found)) == found  # plain floats
+
+
+@pytest.mark.parametrize("junk", [float("nan"), float("-inf"), 1e9])
+def test_they_are_those_of_the_losses_and_read_no_masked_position(junk):
+    rows, samples = random_batch(0)
+    spoilt = [torch.where(torch.tensor(item.weights == 0), junk, row) for row, item in zip(rows, samples, strict=True)]
+    found = policy_diagnostics(spoilt, samples, clip_low=0.9, clip_high=1.1)
+    metrics = compute_loss(rows, samples, sk.PPO(clip_low=0.9, clip_high=1.1)).metrics
+    assert found["loss/kl_policy/k3"] == pytest.approx(metrics.pop("loss/kl_policy/mean"), rel=1e-9)
+    assert {name: found[name] for name in metrics} == pytest.approx(metrics, rel=1e-9)
+
+
+def test_without_advantages_nothing_counts_as_clipped_and_without_training_there_is_nothing():
+    sample = hand_sample([1, 1], None, [-1.0, -1.0])
+    assert not [name for name in policy_diagnostics([torch.zeros(2)], [sample]) if "clip" in name]
+    assert policy_diagnostics([torch.zeros(2)], [replaced(sample, weights=[0.0, 0.0])]) == {}
+    with pytest.raises(sk.LossInputError, match=r"samples\[0\].*'logprobs'"):
+        policy_diagnostics([torch.zeros(2)], [hand_sample([1, 1])])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model().module
+
+
+@pytest.fixture(scope="module")
+def drawn(model):
+    """Sequences that the model drew, after 5 tokens of a prompt."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(3, 2000, (3, 5), generator=generator)
+    with torch.no_grad():
+        for _ in range(60):
+            shares = model(ids).logits[:, -1].softmax(-1)
+            ids = torch.cat([ids, torch.multinomial(shares, 1, generator=generator)], 1)
+    return [row[: 65 - 10 * index].numpy() for index, row in enumerate(ids)]
+
+
+def sampled(model, drawn, temperature=1.0, shift=0, noise=0.0):
+    """Samples with the model's logprobs at a temperature, moved by some positions."""
+    rng = np.random.default_rng(1)
+    samples = []
+    for tokens in drawn:
+        mask = [0] * 5 + [1] * (len(tokens) - 5)
+        (found,) = rows_of(model, [sk.build_sample(tokens, mask)], temperature)
+        full = np.append(0.0, found.numpy() + rng.normal(0, noise, len(found)))
+        samples.append(sk.build_sample(tokens, mask, logprobs=np.minimum(np.roll(full, shift), 0)))
+    return samples
+
+
+def rows_of(model, samples, temperature=1.0):
+    with torch.no_grad():
+        return target_logprobs(model, samples, temperature=temperature)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_the_first_step_is_well_where_ratios_are_1(model, drawn, noise):
+    samples = sampled(model, drawn, noise=noise)
+    found = diagnose_first_step(rows_of(model, samples), samples)
+    assert (found.ok, found.cause) == (True, "none")
+    assert found.metrics["loss/ratio/mean"] == pytest.approx(1, abs=0.01)
+    assert found.message.startswith("ratios are 1")
+
+
+@pytest.mark.parametrize(("shift", "cause"), [(1, "shifted_late"), (-1, "shifted_early")])
+def test_logprobs_that_are_off_by_one_are_told(model, drawn, shift, cause):
+    samples = sampled(model, drawn, shift=shift)
+    found = diagnose_first_step(rows_of(model, samples), samples)
+    assert (found.ok, found.cause) == (False, cause)
+    moved = "earlier" if shift == 1 else "later"
+    assert f"if the sampler's are moved one position {moved}" in found.message
+    assert "build_sample" in found.message
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.7, 1.4])
+def test_another_temperature_is_told_by_its_logprobs(model, drawn, temperature):
+    samples = sampled(model, drawn, temperature=temperature)
+    others = {item: rows_of(model, samples, item) for item in (0.5, 0.7, 0.9, 1.4)}
+    found = diagnose_first_step(rows_of(model, samples), samples, at_temperatures=others)
+    assert (found.ok, found.cause) == (False, "temperature")
+    assert f"taken at temperature {temperature:g}" in found.message
+
+
+def test_a_plain_factor_is_likely_a_temperature():
+    rows, samples = random_batch(0, spread=0.0)
+    hot = [replaced(item, logprobs=0.6 * item.loss_fn_inputs["logprobs"].data) for item in samples]
+    found = diagnose_first_step(rows, hot)
+    assert found.cause == "temperature"
+    assert "multiplied by 0.60" in found.message
+
+
+def test_other_weights_are_no_shift_and_no_temperature(model, drawn):
+    samples = sampled(model, drawn)
+    rng = np.random.default_rng(0)
+    strangers = [torch.tensor(-rng.exponential(7.0, item.length)) for item in samples]
+    others = {0.5: rows_of(model, samples, 0.5)}
+    found = diagnose_first_step(strangers, [renamed(item, "mask") for item in samples])
+    assert (found.ok, found.cause) == (False, "unknown")
+    assert "are the weights the sampler's?" in found.message
+    assert diagnose_first_step(others[0.5], samples).ok is False
