@@ -85,11 +85,11 @@ def recipe(tokenizer: Any, chats: list[Chat]) -> Work:
 
 
 def trl_trainer(tokenizer: Any, chats: list[Chat]) -> Work:
-    """Give the preparation of SFTTrainer with ``assistant_only_loss``, as it runs: its own function, on a streamed data set.
+    """Give the preparation of SFTTrainer with ``assistant_only_loss``, as it runs, on a streamed data set.
 
-    No truncation and no shuffling are asked for; a data set in memory would also pickle the tokenizer for a fingerprint,
-    which costs more than the work. One render and one encoding with offsets: no turn is compared with the prompt that
-    is served before it.
+    No truncation and no shuffling are asked for; a data set in memory would also pickle the tokenizer to fingerprint
+    it, which costs more than the work. One render and one encoding with offsets: no turn is compared with the prompt
+    that is served before it.
     """
     require("trl", "datasets")
     import datasets

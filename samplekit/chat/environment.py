@@ -84,7 +84,7 @@ class _ShortCuts(CodeGenerator):
 class _Namespace(Namespace):
     """Keep a template's own variables as plain attributes, which are read without a call."""
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N805 - "self" may be one of the variables
+    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - "self" may be one of the variables
         vars(args[0]).update(dict(*args[1:], **kwargs))
 
     __getattribute__ = object.__getattribute__  # pyright: ignore[reportAssignmentType]

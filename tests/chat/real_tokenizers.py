@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import importlib.util
 import json
@@ -10,9 +11,11 @@ import shutil
 from functools import cache
 from pathlib import Path
 
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
-from tokenizers.decoders import Fuse
+from tokenizers.decoders import ByteLevel, Fuse
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from samplekit.chat import ChatTemplate
 
@@ -85,6 +88,45 @@ def _sentencepiece(folder: str, legacy: bool):
     return AutoTokenizer.from_pretrained(target)
 
 
+@cache
+def tekken_file() -> Path:
+    return package("mistral_common") / "data" / "tekken_240911.json"
+
+
+@cache
+def _tekken():
+    """Build the Tekken vocabulary as a Hugging Face tokenizer: its ranks are the merges, 1,000 control ids come first."""
+    state = json.loads(tekken_file().read_text())
+    num_controls = state["config"]["default_num_special_tokens"]
+    ranked = [base64.b64decode(item["token_bytes"]) for item in state["vocab"]]
+    ranked = ranked[: state["config"]["default_vocab_size"] - num_controls]
+    spelled, rank = bytes_to_unicode(), {token: place for place, token in enumerate(ranked)}
+
+    def spell(token: bytes) -> str:
+        return "".join(spelled[byte] for byte in token)
+
+    merges = []
+    for token in ranked:
+        halves = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
+        known = [pair for pair in halves if pair[0] in rank and pair[1] in rank]
+        merges += [
+            (spell(left), spell(right)) for left, right in sorted(known, key=lambda pair: [rank[h] for h in pair])
+        ]
+    names = [str(item["token_str"].value if hasattr(item["token_str"], "value") else item["token_str"])
+             for item in Tekkenizer.DEPRECATED_SPECIAL_TOKENS]  # fmt: skip
+    names += [f"<SPECIAL_{place}>" for place in range(len(names), num_controls)]
+    vocab = {name: place for place, name in enumerate(names)}
+    vocab |= {spell(token): num_controls + place for place, token in enumerate(ranked)}
+    backend = Tokenizer(models.BPE(vocab, merges, ignore_merges=True))
+    backend.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(state["config"]["pattern"]), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])  # fmt: skip
+    backend.decoder = ByteLevel()
+    backend.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", name_or_path="tekken")
+
+
 def with_template(tokenizer, template: str | None):
     """Give a shallow copy with another template; the vocabulary is shared."""
     shared = copy.copy(tokenizer)
@@ -99,6 +141,10 @@ def qwen3(template: str | None = None):
 
 def deepseek(template: str):
     return with_template(_deepseek(), template)
+
+
+def tekken(template: str):
+    return with_template(_tekken(), template)
 
 
 def sentencepiece(folder: str, template: str, legacy: bool = False):
@@ -130,18 +176,22 @@ def toy_ids(tokens: list[str]) -> list[int]:
     return [numbers[token] if token in numbers else 100 + ord(token) for token in tokens]
 
 
+def controls(source: str) -> list[str]:
+    """List the control tokens a template's source spells."""
+    plain = {"<important>", "<name>", "<tools>", "</tools>", "<parameters>"}
+    return [token for token in dict.fromkeys(_CONTROL.findall(source)) if token not in plain]
+
+
 def byte_level(name: str, source: str):
     """Build a byte-level BPE, the package's own, that knows a template's control tokens."""
     state = json.loads((package("samplekit") / "models" / "tiny" / "tokenizer.json").read_text())
     state["added_tokens"] = []
     backend = Tokenizer.from_str(json.dumps(state))
     bos, eos = next((ends for start, ends in _ENDS.items() if name.startswith(start)), (None, None))
-    controls = dict.fromkeys([*_CONTROL.findall(source), *(end for end in (bos, eos) if end)])
-    plain = {"<important>", "<name>", "<tools>", "</tools>", "<parameters>"}
+    names = dict.fromkeys([*controls(source), *(end for end in (bos, eos) if end)])
     backend.add_tokens([
         AddedToken(token, special=token.startswith(("<|", "<｜", "[")) or token in (bos, eos), normalized=False)
-        for token in sorted(controls)
-        if token not in plain
+        for token in sorted(names)
     ])  # fmt: skip
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token=eos, name_or_path=name)
     tokenizer.chat_template = source

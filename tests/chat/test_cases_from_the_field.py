@@ -7,6 +7,7 @@ from collections import UserDict
 
 import numpy as np
 import pytest
+import real_tokenizers as real
 from real_tokenizers import TOYS, toy, toy_ids, toy_template, with_template
 
 from samplekit.chat import ChatTemplate
@@ -221,6 +222,37 @@ def test_thinking_06_recorded_prompts_that_hold_other_history_are_refused_with_t
     assert (caught.value.message_index, caught.value.index) == (3, 4)
     with pytest.raises(PrefixMismatchError):
         template.turns(THOUGHTS, prompts={3: recorded[1] + [1]})
+
+
+@pytest.mark.parametrize(("turns", "characters"), [(64, 200), (1, 200), (7, 3_000)])
+def test_perf_01_the_pieces_of_a_conversation_are_encoded_once_however_many_turns_it_has(
+    turns, characters, monkeypatch
+):
+    texts: list[str] = []
+    template = ChatTemplate(real.qwen3(real.trl_template("qwen3_instruct_2507")))
+    encoder = template.engine.encoder
+    ready = encoder._ready
+
+    def batch():
+        class Counting:
+            def encode_batch_fast(self, batch, **options):
+                texts.extend(batch)
+                return ready().encode_batch_fast(batch, **options)
+
+        return Counting()
+
+    monkeypatch.setattr(encoder, "_ready", batch)
+    monkeypatch.setattr(encoder, "_encode_alone", lambda text: pytest.fail(f"encoded alone: {text[:40]!r}"))
+    messages = [
+        {"role": role, "content": f"{role} {place} ".ljust(characters, "x")}
+        for place in range(turns)
+        for role in ("user", "assistant")
+    ]
+    found = template.turns(messages)
+    assert len(found) == turns
+    assert len(texts) == len(set(texts))
+    whole = template.decode(found[-1].tokens)
+    assert sum(map(len, texts)) <= len(whole) + 200  # and the header of a reply, and the line break behind a stop
 
 
 def test_truncation_06_a_tokenizer_left_truncating_does_not_cut_the_renders():

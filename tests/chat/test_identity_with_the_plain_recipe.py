@@ -8,6 +8,7 @@ import pytest
 import real_tokenizers as real
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
 from samplekit.chat import ChatTemplate, SampleBuilder
 from samplekit.chat.turn import continue_text
@@ -98,6 +99,33 @@ def test_on_the_deepseek_vocabulary():
         check(template, messages, {}, "<｜end▁of▁sentence｜>")
 
     holds()
+
+
+def test_on_the_tekken_vocabulary():
+    template = ChatTemplate(real.tekken(real.own_template("mistral_tekken")))
+    mistrals_own = Tekkenizer.from_file(real.tekken_file())
+
+    @_SETTINGS
+    @given(_CHATS)
+    def holds(messages):
+        check(template, messages, {}, "</s>")
+        for message in messages:
+            assert template.encode(message["content"]) == mistrals_own.encode(message["content"], bos=False, eos=False)
+
+    holds()
+
+
+def test_a_reply_that_starts_with_a_line_break_splits_where_the_vocabulary_joins_it_to_the_headers(mistral_v1):
+    messages = [_message("user", "q"), _message("assistant", "\na")]
+    lines = "{% for m in messages %}{{ m.content }}{{ '\\n' if m.role == 'user' else eos_token }}{% endfor %}"
+    found = {
+        "qwen": ChatTemplate(real.qwen3(real.own_template("chatml"))),
+        "deepseek": ChatTemplate(real.deepseek(lines)),
+        "tekken": ChatTemplate(real.tekken(lines)),
+        "sentencepiece": mistral_v1,
+    }
+    modes = {name: template.turns(messages)[0].mode for name, template in found.items()}
+    assert modes == {"qwen": "split", "deepseek": "split", "tekken": "split", "sentencepiece": "strict"}
 
 
 @pytest.mark.parametrize("name", ["llama2", "llama2_legacy", "mistral_v1"])

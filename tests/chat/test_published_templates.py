@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
+from functools import cache
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 import real_tokenizers as real
@@ -20,8 +24,33 @@ from samplekit.errors import TemplateError
 TABLE = real.DATA / "outcomes.json"
 
 
+OWN = ("chatml", "deepseek", "llama2", "mistral_tekken", "mistral_v1")
+NAMES = [*OWN, *real.trl_names()]
+
+
 def template_of(name: str, **options) -> ChatTemplate:
-    return ChatTemplate(real.byte_level(name, real.trl_template(name)), **options)
+    return ChatTemplate(tokenizer_of(name), **options)
+
+
+def tokenizer_of(name: str):
+    """Give the template on its own model's tokenizer where a package has it, else on a byte-level BPE with its tokens."""
+    source = real.own_template(name) if name in OWN else real.trl_template(name)
+    if name in ("llama2", "mistral_v1"):
+        return real.sentencepiece(sentencepiece_folder(), source)
+    if name == "mistral_tekken":
+        return real.tekken(source)
+    if name.startswith("deepseek"):
+        return real.deepseek(source)
+    if name == "chatml" or name.startswith("qwen3"):
+        return real.qwen3(source)
+    return real.byte_level(name, source)
+
+
+@cache
+def sentencepiece_folder() -> str:
+    folder = mkdtemp()
+    atexit.register(rmtree, folder)
+    return folder
 
 
 def outcome(template: ChatTemplate, kind: str) -> str:
@@ -84,17 +113,17 @@ def plainly(message, wants_parts):
 
 
 def table() -> dict[str, dict[str, str]]:
-    return {name: {kind: outcome(template_of(name), kind) for kind in KINDS} for name in real.trl_names()}
+    return {name: {kind: outcome(template_of(name), kind) for kind in KINDS} for name in NAMES}
 
 
-@pytest.mark.parametrize("name", real.trl_names())
+@pytest.mark.parametrize("name", NAMES)
 def test_the_outcome_of_every_kind_is_the_tables(name):
     template = template_of(name)
     expected = json.loads(TABLE.read_text())[name]
     assert {kind: outcome(template, kind) for kind in KINDS} == expected
 
 
-@pytest.mark.parametrize("name", real.trl_names())
+@pytest.mark.parametrize("name", NAMES)
 def test_thinking_auto_builds_at_least_what_the_default_builds(name):
     default = json.loads(TABLE.read_text())[name]
     template = template_of(name, thinking="auto")
