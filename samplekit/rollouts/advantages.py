@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import count
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -99,15 +101,16 @@ def group_codes(groups: object) -> tuple[IntArray | None, list[Any]]:
         present, codes = np.unique(array, return_inverse=True)
         return codes.astype(INT64), present.tolist()
     ids = plain_list(groups, "groups")
+    numbers: defaultdict[Any, int] = defaultdict(count().__next__)
     try:
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(ids))}
+        codes = np.fromiter(map(numbers.__getitem__, ids), dtype=INT64, count=len(ids))
     except TypeError as error:
         raise SampleError(f"groups holds an id that cannot be compared ({error}): use text or whole numbers") from error
     if None in numbers:
         raise SampleError(f"groups holds None at index {ids.index(None)}, expected an id: name every group")
     if any(name != name for name in numbers):  # NaN, which is not even its own group
         raise SampleError("groups holds nan, expected ids that are equal to themselves: name every group")
-    return np.fromiter(map(numbers.__getitem__, ids), dtype=INT64, count=len(ids)), list(numbers)
+    return codes, list(numbers)
 
 
 def _compared(
