@@ -12,7 +12,7 @@ import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.losses import GRPO, Loss
-from samplekit.training.positions import Float64Array, FloatsArray, IndexArray, Positions, read_batch
+from samplekit.training.positions import Float64Array, FloatsArray, IndexArray, Positions, read_batch, views
 from samplekit.training.terms import KlEstimator, knows, terms_of
 
 if TYPE_CHECKING:
@@ -90,24 +90,21 @@ def evaluate(
         raise SampleError(f"loss is {loss!r:.80}, expected a loss of samplekit, such as samplekit.GRPO()")
     batch = read_batch(policy_logprobs, samples, str(loss), loss.required_inputs(), loss.optional_inputs())
     scales = _scales(batch.counts, loss, settings)
-    doubled = any(row.dtype == np.float64 for row in batch.rows)
-    values: FloatsArray = np.empty(int(batch.lengths.sum()), dtype=np.float64 if doubled else np.float32)
-    gradients, sample_losses = np.empty_like(values), np.empty_like(scales)
-    sums: dict[str, float] = {}
-    begin = 0
+    lengths, doubled = batch.lengths, any(row.dtype == np.float64 for row in batch.rows)
+    values: FloatsArray = np.zeros(sum(lengths), dtype=np.float64 if doubled else np.float32)
+    gradients = np.zeros_like(values)
+    value_rows, gradient_rows = views(values, lengths), views(gradients, lengths)
+    sample_losses, sums = np.empty_like(scales), dict[str, float]()
     with np.errstate(over="ignore", invalid="ignore"):  # what is infinite where it trains makes the loss so, visibly
-        for rows, block in batch.blocks():
+        for part, block in batch.blocks():
             terms = terms_of(block, loss, settings.kl)
-            places = slice(begin, begin + len(terms.values))
-            values[places] = terms.values
-            np.multiply(terms.slopes, _spread(scales[rows], block), out=gradients[places], casting="same_kind")
-            sample_losses[rows] = block.per_sample(terms.values) * scales[rows]
+            batch.put(terms.values, part, value_rows)
+            batch.put(terms.slopes * _spread(scales[part], block), part, gradient_rows)
+            sample_losses[part] = block.per_sample(terms.values) * scales[part]
             sums = {name: sums.get(name, 0.0) + value for name, value in terms.sums.items()}
-            begin = places.stop
     count = batch.num_trained
     metrics = {name: value / count for name, value in sums.items()} if count else {}
-    total = _exact_sum(sample_losses)
-    return Evaluation(total, sample_losses, batch.lengths.tolist(), values, gradients, metrics, count)
+    return Evaluation(_exact_sum(sample_losses), sample_losses, lengths, values, gradients, metrics, count)
 
 
 def _scales(counts: IndexArray, loss: Loss, settings: Settings) -> Float64Array:

@@ -6,6 +6,7 @@ Needs numpy only, so that a service or a test can use it where torch is busy or 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from samplekit.errors import AlignmentError, LossInputError, SampleError
 from samplekit.sample import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -34,10 +35,10 @@ _REMEDY = {
 
 @dataclass(frozen=True)
 class Positions:
-    """N positions of some samples, one sample after the other, masked.
+    """N positions of some samples, the spans that train, one sample after the other, masked.
 
     Attributes:
-        lengths: positions of each sample, int64 (S,).
+        lengths: positions of each sample that are held, int64 (S,).
         counts: trained positions of each sample, int64 (S,).
         trained: whether a position trains, (N,).
         policy: log-probabilities of the policy being trained, (N,).
@@ -70,7 +71,7 @@ class Batch:
         samples: S of them.
         rows: the policy's log-probabilities, floats (T_i,) each.
         weights: float32 (T_i,) each.
-        lengths: positions of each sample, int64 (S,).
+        spans: from the first to the last trained position of each; nothing outside is read.
         counts: trained positions of each sample, int64 (S,).
         names: the inputs that are read.
     """
@@ -78,7 +79,7 @@ class Batch:
     samples: Sequence[Sample]
     rows: list[FloatsArray]
     weights: list[FloatsArray]
-    lengths: IndexArray
+    spans: list[slice]
     counts: IndexArray
     names: list[str]
 
@@ -87,30 +88,56 @@ class Batch:
         """How many positions train."""
         return int(self.counts.sum())
 
+    @property
+    def lengths(self) -> list[int]:
+        """Positions of each sample."""
+        return [len(row) for row in self.rows]
+
     def blocks(self) -> Iterator[tuple[slice, Positions]]:
         """Yield runs of samples that fit a core's cache together: which ones, and their positions."""
-        ends = np.cumsum(self.lengths)
+        ends = np.cumsum([span.stop - span.start for span in self.spans])
         first, begin = 0, 0
         while first < len(self.rows):
             last = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK, side="right")))
             yield slice(first, last), self._positions(slice(first, last))
             first, begin = last, int(ends[last - 1])
 
+    def put(self, values: Float64Array, part: slice, rows: Sequence[FloatsArray]) -> None:
+        """Write values of a block's positions where they belong.
+
+        Args:
+            values: as many as the block has positions.
+            part: which samples the block holds.
+            rows: a full-length array (T_i,) for each sample of the batch.
+        """
+        begin = 0
+        for row, span in zip(rows[part], self.spans[part], strict=True):
+            end = begin + span.stop - span.start
+            row[span] = values[begin:end]
+            begin = end
+
     def _positions(self, part: slice) -> Positions:
         """Lay samples side by side.
 
         Inputs are masked here, before any arithmetic: multiplying by the mask afterwards turns an infinity into NaN.
         """
-        weights = _joined(self.weights[part])
+        spans = self.spans[part]
+        weights = _joined(self.weights[part], spans)
         trained = weights != 0
         every = bool(trained.all())
 
-        def kept(rows: Sequence[npt.NDArray[Any]]) -> Float64Array:
-            return _joined(rows) if every else np.where(trained, _joined(rows), 0.0)
+        def kept(rows: Iterable[npt.NDArray[Any]]) -> Float64Array:
+            joined = _joined(rows, spans)
+            return joined if every else np.where(trained, joined, 0.0)
 
-        samples = self.samples[part]
-        inputs = {name: kept([sample.loss_fn_inputs[name].data for sample in samples]) for name in self.names}
-        return Positions(self.lengths[part], self.counts[part], trained, kept(self.rows[part]), weights, inputs)
+        return Positions(
+            np.array([span.stop - span.start for span in spans], dtype=np.int64),
+            self.counts[part],
+            trained,
+            kept(self.rows[part]),
+            weights,
+            {name: kept(item.loss_fn_inputs[name].data for item in self.samples[part]) for name in self.names},
+        )
 
 
 def read_batch(
@@ -138,10 +165,11 @@ def read_batch(
     for index, sample in enumerate(samples):
         refuse_missing(sample, index, required, reader)
     held = [name for name in _READ if all(name in sample.loss_fn_inputs for sample in samples)]
+    names = [name for name in held if name in required | optional]
     weights: list[FloatsArray] = [sample.weights for sample in samples]
-    counts = np.array([np.count_nonzero(row) for row in weights], dtype=np.int64)
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    return Batch(samples, rows, weights, lengths, counts, [name for name in held if name in required | optional])
+    counts = [int(np.count_nonzero(row)) for row in weights]
+    spans = [_span(row, count) for row, count in zip(weights, counts, strict=True)]
+    return Batch(samples, rows, weights, spans, np.array(counts, dtype=np.int64), names)
 
 
 def as_rows(
@@ -197,5 +225,20 @@ def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: s
         )
 
 
-def _joined(rows: Sequence[npt.NDArray[Any]]) -> Float64Array:
-    return np.concatenate(rows, dtype=np.float64)
+def views(values: FloatsArray, lengths: Sequence[int]) -> list[FloatsArray]:
+    """Cut a flat array into one view a sample."""
+    ends = list(accumulate(lengths))
+    return [values[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def _span(weights: FloatsArray, count: int) -> slice:
+    """Give the smallest span that holds every trained position; one position where there is none."""
+    if count == len(weights):
+        return slice(0, count)
+    trained = weights != 0
+    start = int(trained.argmax())
+    return slice(start, len(trained) - int(trained[::-1].argmax()) if count else 1)
+
+
+def _joined(rows: Iterable[npt.NDArray[Any]], spans: Sequence[slice]) -> Float64Array:
+    return np.concatenate([row[span] for row, span in zip(rows, spans, strict=True)], dtype=np.float64)

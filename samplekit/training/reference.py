@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from samplekit.training.evaluate import Evaluation, Settings, evaluate
+from samplekit.training.positions import views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +132,7 @@ def closed_form_gradients(
         SampleError: as `compute_loss`.
     """
     found = evaluate(policy_logprobs, samples, loss, Settings(horizon, normalizer, sequence_mean, kl))
-    return np.split(found.gradients, np.cumsum(found.lengths)[:-1])
+    return views(found.gradients, found.lengths)
 
 
 class _Given(torch.autograd.Function):

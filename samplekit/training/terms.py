@@ -96,7 +96,8 @@ def _grpo(positions: Positions, loss: GRPO, kl: KlEstimator) -> Terms:
         means = positions.per_sample(log_ratio) / np.maximum(positions.counts, 1)
         # the ratio of the sequence stands at each of its tokens, and each passes the gradient on to itself alone
         ratio = np.where(positions.trained, positions.per_position(np.exp(means)), 1.0)
-        terms = _clipped(positions, loss, ratio, _ratio_sums(positions, ratio, log_ratio, kl))
+        sums = _ratio_sums(positions, np.exp(log_ratio), log_ratio, kl)
+        terms = _clipped(positions, loss, ratio, {**sums, RATIO: _sum_trained(positions, ratio)})
     if "reference_logprobs" not in positions.inputs:
         return terms
     estimates, by_log_ratio = kl_terms(positions.inputs["reference_logprobs"] - positions.policy, kl)
@@ -137,10 +138,14 @@ def _dro(positions: Positions, loss: DRO, kl: KlEstimator) -> Terms:
 def _clipped(positions: Positions, loss: PPO | GRPO, ratio: Float64Array, sums: dict[str, float]) -> Terms:
     """Give PPO's surrogate; where the bound is what counts, nothing flows."""
     advantages = positions.inputs["advantages"]
-    gain = ratio * advantages
+    slopes = -ratio * advantages
+    values = slopes.copy()
     high, low = _outside(ratio, advantages, loss)
-    values = -np.minimum(gain, np.clip(ratio, loss.clip_low, loss.clip_high) * advantages)
-    return Terms(values, np.where(high | low, 0.0, -gain), {**_fractions(high, low), **sums})
+    for found, bound in ((high, loss.clip_high), (low, loss.clip_low)):
+        places = np.flatnonzero(found)  # few, and nothing flows there
+        values[places] = -bound * advantages[places]
+        slopes[places] = 0.0
+    return Terms(values, slopes, {**_fractions(high, low), **sums})
 
 
 def _outside(ratio: Float64Array, advantages: Float64Array, loss: PPO | GRPO | CISPO) -> tuple[BoolArray, BoolArray]:
@@ -158,10 +163,14 @@ def _log_ratio(positions: Positions) -> Float64Array:
 def _ratio_sums(
     positions: Positions, ratio: Float64Array, log_ratio: Float64Array, kl: KlEstimator
 ) -> dict[str, float]:
-    untrained = len(ratio) - int(positions.counts.sum())  # each stands there with ratio 1
-    # tokens that the sampler drew estimate KL(sampler || policy)
-    estimates, _ = kl_terms(log_ratio, kl)
-    return {RATIO: float(ratio.sum()) - untrained, KL_POLICY: float(estimates.sum())}
+    """Sum the ratios of tokens, and the estimates of KL(sampler || policy) at tokens that the sampler drew."""
+    estimates = ratio - 1 - log_ratio if kl == "k3" else kl_terms(log_ratio, kl)[0]
+    return {RATIO: _sum_trained(positions, ratio), KL_POLICY: float(estimates.sum())}
+
+
+def _sum_trained(positions: Positions, ratio: Float64Array) -> float:
+    """Sum ratios, less the 1 that stands where nothing trains."""
+    return float(ratio.sum()) - (len(ratio) - int(positions.counts.sum()))
 
 
 _FORMULAS: Mapping[type[Loss], Callable[[Positions, Any, KlEstimator], Terms]] = MappingProxyType({
