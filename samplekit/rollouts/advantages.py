@@ -51,7 +51,7 @@ def group_advantages(
         float64 (N,). With the mean as the baseline, each group sums to 0 up to rounding.
 
     Raises:
-        AlignmentError: groups and rewards differ in length, or are empty.
+        AlignmentError: groups and rewards differ in length, or rewards are empty or not 1-D.
         SampleError: a reward is no finite number (the message names its group and index), a group holds one completion
             only, or a setting is none.
 

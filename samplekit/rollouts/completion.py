@@ -61,6 +61,11 @@ class Completion:
         """How many tokens were sampled (T)."""
         return len(self.tokens)
 
+    @property
+    def hit_limit(self) -> bool:
+        """Tell whether the sampler's limit ended it: stop_reason is ``"length"``, in the service's spelling too."""
+        return self.stop_reason is not None and self.stop_reason.lower().removeprefix("stop_reason_") == "length"
+
     def with_reward(self, reward: float) -> Completion:
         """Give the same completion with a score."""
         return Completion(

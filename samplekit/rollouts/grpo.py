@@ -35,7 +35,7 @@ class _Member:
     def is_overlong(self, max_length: int | None) -> bool:
         """Tell whether it ran into the sampler's limit, or does not fit into max_length."""
         length = len(self.prompt) + self.completion.length
-        return self.completion.stop_reason == "length" or (max_length is not None and length > max_length)
+        return self.completion.hit_limit or (max_length is not None and length > max_length)
 
 
 def build_grpo_samples(
@@ -117,7 +117,7 @@ def _members(groups: Iterable[Group]) -> Iterator[_Member]:
     for number, group in enumerate(groups):
         if not isinstance(group, Group):
             raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
-        key: Hashable = (number,) if group.id is None else group.id
+        key: Hashable = object() if group.id is None else group.id
         for index, completion in enumerate(group.completions):
             source = f"groups[{number}].completions[{index}]"
             if completion.reward is None:

@@ -58,7 +58,7 @@ def rollout_metrics(groups: Iterable[Group]) -> dict[str, float]:
     found["group/size/mean"] = float(sizes.mean())
     found["prompt/length/mean"] = sum(batch.prompt_lengths) / len(batch.prompt_lengths)
     found |= _spread("completion/length", batch.lengths)
-    overlong = sum(completion.stop_reason == "length" for completion in batch.completions)
+    overlong = sum(completion.hit_limit for completion in batch.completions)
     found["completion/overlong_fraction"] = overlong / len(batch.completions)
     found["completion/empty_fraction"] = float((batch.lengths == 0).mean())
     entropy = _entropy(batch.completions)
@@ -143,7 +143,7 @@ def _batch(groups: Iterable[Group]) -> _Batch:
     for number, group in enumerate(groups):
         if not isinstance(group, Group):
             raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
-        key: Hashable = (number,) if group.id is None else group.id
+        key: Hashable = object() if group.id is None else group.id
         keys.setdefault(key, group.id)
         members += [key] * len(group)
         completions += group.completions

@@ -28,10 +28,15 @@ def finite_numbers(values: object, name: str, place: Callable[[int], str] | None
         place: names value i in errors; ``name[i]`` without it.
 
     Raises:
-        AlignmentError: there is none.
+        AlignmentError: there is none, or more than one dimension.
         SampleError: one is no finite number within float32's range.
     """
     called = place or f"{name}[{{}}]".format
+    shape = getattr(values, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise AlignmentError(
+            f"{name} has shape {tuple(shape)}, expected one dimension: flatten it, one value a completion"
+        )
     numbers = _read(values, name, called)
     wrong = np.flatnonzero(~(np.abs(numbers) <= _LARGEST))
     if len(wrong):

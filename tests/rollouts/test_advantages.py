@@ -182,6 +182,12 @@ def test_unequal_lengths_are_refused(rewards, groups, words):
         sk.group_advantages(rewards, groups)
 
 
+@pytest.mark.parametrize("rewards", [np.ones((2, 3)), torch.ones(1, 2), np.float64(1.0), torch.tensor(1.0)], ids=str)
+def test_rewards_of_another_shape_are_refused(rewards):
+    with pytest.raises(sk.AlignmentError, match=r"rewards has shape \("):
+        sk.group_advantages(rewards)
+
+
 @pytest.mark.parametrize(
     ("groups", "words"),
     [

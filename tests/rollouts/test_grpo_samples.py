@@ -104,6 +104,24 @@ def test_what_max_length_would_cut_is_overlong_too():
     assert [sample.info.get("cut_tokens") for sample in kept] == [None, 2, None]
 
 
+@pytest.mark.parametrize(
+    ("stop", "limit"),
+    [
+        ("length", True),
+        ("LENGTH", True),
+        ("STOP_REASON_LENGTH", True),
+        ("stop", False),
+        (None, False),
+        ("<eos>", False),
+    ],
+)
+def test_the_samplers_limit_is_known_in_any_spelling(stop, limit):
+    groups = [group([0.0, 3.0], stops=["stop", stop])]
+    assert groups[0].completions[1].hit_limit == limit
+    assert sk.build_grpo_samples(groups, overlong="mask").dropped == ({"overlong": 1} if limit else {})
+    assert sk.rollout_metrics(groups)["completion/overlong_fraction"] == limit / 2
+
+
 def test_what_overlong_drop_leaves_alone_is_dropped_by_name():
     groups = [group([0.0, 3.0, 1.0], stops=["length", "stop", "length"]), group([0.0, 1.0], id="h")]
     samples = sk.build_grpo_samples(groups, overlong="drop")
