@@ -54,7 +54,7 @@ def test_using_the_ground_floor_loads_numpy_and_pydantic_only(code):
     assert loaded_by(code) == {"numpy", "pydantic"}
 
 
-@pytest.mark.parametrize("module", ["errors", "sample", "losses", "build", "checks"])
+@pytest.mark.parametrize("module", ["errors", "sample", "losses", "build", "rollouts", "checks"])
 def test_every_module_of_the_ground_floor_imports_alone(module):
     assert not loaded_by(f"import samplekit.{module}") & {*HEAVY, "click", "rich", "jinja2", "tokenizers"}
 
