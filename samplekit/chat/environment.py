@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from types import BuiltinMethodType
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
@@ -85,7 +85,8 @@ class _Namespace(Namespace):
     """Keep a template's own variables as plain attributes, which are read without a call."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - "self" may be one of the variables
-        vars(args[0]).update(dict(*args[1:], **kwargs))
+        variables: dict[str, Any] = dict(*args[1:], **kwargs)
+        vars(cast("object", args[0])).update(variables)
 
     __getattribute__ = object.__getattribute__  # pyright: ignore[reportAssignmentType]
 

@@ -247,6 +247,17 @@ def test_without_tool_calls_only_the_calls_span_is_left_out(content, trained, ca
     assert real.trained_text(toys, toy_turn) == f"{content}<e>"
 
 
+@pytest.mark.parametrize(("content", "trained"), [("Let me look.", "Let me look.\n"), ("", "")])
+def test_without_tool_calls_a_call_cut_by_length_is_left_out_to_the_end_of_its_turn(content, trained):
+    tokenizer = real.qwen3(real.trl_template("qwen3_instruct_2507"))
+    messages = [user(), assistant(content, tool_calls=[CALL], finish_reason="length")]
+    (bare,) = ChatTemplate(tokenizer, train_tool_calls=False).turns(messages)
+    text = ChatTemplate(tokenizer).decode(bare.tokens[bare.prompt_length :])
+    assert text.startswith(f"{trained}<tool_call>")
+    assert not text.endswith("<|im_end|>")
+    assert real.trained_text(ChatTemplate(tokenizer), bare) == trained
+
+
 INLINE = "<think>\nBecause so.\n</think>\n\nFour it is."
 
 
