@@ -23,7 +23,7 @@ from samplekit.chat.load import configured_stop_ids
 from samplekit.chat.messages import Conversation, Message, read_conversation
 from samplekit.chat.plan import AfterStop, Planner, Program, TrainOn, trained_replies
 from samplekit.chat.presence import Presence
-from samplekit.chat.refusals import refuse
+from samplekit.chat.refusals import check_flags, refuse
 from samplekit.chat.render import Renderer, ToolDict, bind
 from samplekit.chat.shape import TemplateShape
 from samplekit.chat.stops import StopSet, infer_stops
@@ -56,6 +56,7 @@ class Options:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise refuse("invalid_option", f"{name} is {getattr(self, name)!r}", hint=f"pass one of {allowed}")
+        check_flags(self, "sanitize", "train_tool_calls")
         stops: object = self.stop_tokens
         if stops is not None and (isinstance(stops, str | bytes) or not isinstance(stops, Sequence | AbstractSet)):
             raise refuse("invalid_option", f"stop_tokens is {stops!r}", hint="pass a list of ids or texts")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from samplekit.errors import TemplateError
 
 HINTS = {
@@ -45,3 +47,15 @@ def refuse(
     advice = HINTS[code] if hint is None else hint
     where = "" if index is None else f"message {index}: "
     return TemplateError(f"{where}{found}; {advice}", code=code, message_index=index, hint=advice, template=template)
+
+
+def check_flags(options: object, *names: str) -> None:
+    """Refuse options that are neither True nor False: a text such as ``"no"`` would count as True.
+
+    Raises:
+        TemplateError: code ``invalid_option``.
+    """
+    for name in names:
+        value: object = getattr(options, name)
+        if not isinstance(value, bool | np.bool_):
+            raise refuse("invalid_option", f"{name} is {value!r:.80}", hint="pass True or False")

@@ -12,11 +12,12 @@ from samplekit.chat.engine import Engine
 from samplekit.chat.formats import to_messages
 from samplekit.chat.merge import merge_turns
 from samplekit.chat.plan import TrainOn
-from samplekit.chat.refusals import refuse
+from samplekit.chat.refusals import check_flags, refuse
 from samplekit.chat.truncate import shorten
 from samplekit.chat.turn import Draft, Turn
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import Sample
+from samplekit.sample.kinds import is_whole_number
 
 Truncation: TypeAlias = Literal["error", "drop", "left", "right"]
 
@@ -40,8 +41,9 @@ class SampleOptions:
             raise refuse("invalid_option", f"train_on is {self.train_on!r}", hint="pass 'all' or 'last'")
         if self.truncation not in ("error", "drop", "left", "right"):
             raise refuse("invalid_option", f"truncation is {self.truncation!r}", hint="pass error, drop, left or right")
+        check_flags(self, "merge")
         limit = self.max_length
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 2):
+        if limit is not None and (not is_whole_number(limit) or limit < 2):
             raise refuse("invalid_option", f"max_length is {limit!r}", hint="pass a whole number of 2 or more")
 
 

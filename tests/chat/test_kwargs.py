@@ -94,7 +94,15 @@ def test_auto_does_not_overrule_the_callers_own_kwarg():
 
 
 @pytest.mark.parametrize(
-    "options", [{"after_stop": "keep"}, {"system_slot": "ignore"}, {"clock": "2024-01-01"}, {"clock": 3}]
+    "options",
+    [
+        {"after_stop": "keep"},
+        {"system_slot": "ignore"},
+        {"clock": "2024-01-01"},
+        {"clock": 3},
+        {"sanitize": "no"},
+        {"train_tool_calls": 0},
+    ],
 )
 def test_an_option_that_means_nothing_is_refused(options):
     assert refused(real.qwen3(), **options).code == "invalid_option"

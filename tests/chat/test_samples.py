@@ -144,7 +144,15 @@ def test_tool_results_leave_with_the_call_they_answer():
 
 @pytest.mark.parametrize(
     "options",
-    [{"max_length": 1}, {"max_length": True}, {"max_length": 2.5}, {"truncation": "middle"}, {"train_on": "first"}],
+    [
+        {"max_length": 1},
+        {"max_length": True},
+        {"max_length": 2.5},
+        {"truncation": "middle"},
+        {"train_on": "first"},
+        {"merge": "no"},
+        {"merge": 1},
+    ],
 )
 def test_an_option_that_means_nothing_is_refused(options):
     with pytest.raises(TemplateError) as caught:
