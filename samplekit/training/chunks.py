@@ -19,9 +19,10 @@ from samplekit.errors import AlignmentError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_LEAST_ROWS = 32
-_CHUNK_VALUES = 2**18  # from which a chunk costs more than the calls that work on it
-_FEWEST_CHUNKS = 64  # whatever the sizes: a chunk's float32 copies stay under a tenth of bfloat16 logits
+_ROWS = 32
+_MOST_VALUES = 2**18  # of a chunk of many rows: what a core's cache holds
+_LEAST_VALUES = 2**15  # of any chunk: fewer cost more in calls than in work, and are 128 KB
+_FEWEST_CHUNKS = 64  # of larger logits: a chunk's float32 copies stay under a tenth of them, bfloat16 or not
 
 
 def gather_logprobs(logits: torch.Tensor, targets: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:
@@ -100,7 +101,8 @@ class _Gathered(torch.autograd.Function):
 
 
 def _parts(num_rows: int, vocab_size: int) -> Iterator[slice]:
-    size = max(1, min(num_rows // _FEWEST_CHUNKS, max(_LEAST_ROWS, _CHUNK_VALUES // vocab_size)))
+    most = max(_ROWS, _MOST_VALUES // vocab_size)
+    size = max(1, _LEAST_VALUES // vocab_size, min(num_rows // _FEWEST_CHUNKS, most))
     for start in range(0, num_rows, size):
         yield slice(start, start + size)
 
