@@ -10,14 +10,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from samplekit.server.adapters import copy_frozen_shared, copy_whole, copy_with_adapter, set_adapter_dropout
 from samplekit.training.logprobs import batch_logprobs, plan_rows, targets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from samplekit.sample import Sample
     from samplekit.sample.arrays import FloatArray
@@ -40,6 +39,12 @@ def share_cores() -> None:
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
 
+_CAUSES = {
+    "logprob": "a target has probability 0, or the weights of the model are broken",
+    "loss": "weights or advantages are huge, or logprobs lie far from the policy's",
+}
+
+
 class NonFiniteError(ArithmeticError):
     """A loss, gradient or logprob is NaN or infinite; what had been accumulated before is untouched."""
 
@@ -54,10 +59,12 @@ class TrainOutcome:
 
     Attributes:
         loss: of the whole request.
+        metrics: of the loss, over the whole request.
         logprobs: of the target tokens, float32 (T_i,) a sample; 0.0 where the loss does not read them.
     """
 
     loss: float
+    metrics: dict[str, float]
     logprobs: list[FloatArray]
 
 
@@ -145,20 +152,20 @@ class Policy:
     def _run_groups(self, samples: Sequence[Sample], rule: LossRule, *, backward: bool) -> TrainOutcome:
         inputs = [sample.model_input.tokens for sample in samples]
         targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
-        losses = np.zeros(len(samples))
         logprobs: dict[int, FloatArray] = {}
         for rows in plan_rows([len(tokens) for tokens in inputs], self._batch_tokens):
             wanted = [rule.wanted(row) for row in rows]
             found = batch_logprobs(
                 self.trained, [inputs[row] for row in rows], [targets[row] for row in rows], wanted=wanted
             )
-            values, gradients = rule([item.detach() for item in found], rows)
-            _refuse_non_finite(values, rows)
-            losses[rows] = values
-            if backward and any(mask.any() for mask in wanted):
-                torch.autograd.backward(found, gradients)
             logprobs.update((row, item.detach().float().cpu().numpy()) for row, item in zip(rows, found, strict=True))
-        return TrainOutcome(float(losses.sum()), [logprobs[index] for index in range(len(samples))])
+            _refuse_non_finite("logprob", {row: logprobs[row].sum() for row in rows})
+            if backward and any(mask.any() for mask in wanted):
+                torch.autograd.backward(found, rule.gradients([item.detach() for item in found], rows))
+        ordered = [logprobs[index] for index in range(len(samples))]
+        verdict = rule.judge(ordered)
+        _refuse_non_finite("loss", dict(enumerate(verdict.sample_losses)))
+        return TrainOutcome(verdict.loss, verdict.metrics, ordered)
 
     def _merge_gradients(self, before: Sequence[torch.Tensor | None]) -> None:
         fresh = [weight.grad for weight in self._weights if weight.grad is not None]
@@ -199,8 +206,9 @@ class _SeededDropout:
             torch.random.set_rng_state(self._state)
 
 
-def _refuse_non_finite(losses: Sequence[float], rows: Sequence[int]) -> None:
-    bad = [row for loss, row in zip(losses, rows, strict=True) if not math.isfinite(loss)]
+def _refuse_non_finite(what: str, found: Mapping[int, float]) -> None:
+    """Refuse a number of some sample that is not finite; ``found`` gives one for each."""
+    bad = sorted(row for row, value in found.items() if not math.isfinite(value))
     if bad:
-        names = ", ".join(f"samples[{row}]" for row in sorted(bad))
-        raise NonFiniteError(f"the loss of {names} is not finite: a target has probability 0, or weights are huge")
+        names = ", ".join(f"samples[{row}]" for row in bad)
+        raise NonFiniteError(f"the {what} of {names} is not finite: {_CAUSES[what]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -12,11 +13,11 @@ from pydantic import ValidationError
 
 from samplekit.checks import check
 from samplekit.errors import SampleError
-from samplekit.losses import CrossEntropy, Loss
+from samplekit.losses import Loss
 from samplekit.sample import ModelInput, Sample, describe
 from samplekit.server.bodies import AdamBody, DrawingBody, GenerateBody, OptimStepBody, WeightsSyncBody, parse_body
 from samplekit.server.generate_work import generate_work
-from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
+from samplekit.server.loss_rules import GivenGradientRule, ReferenceRule
 from samplekit.server.policy import Policy
 from samplekit.server.records import Output, Session
 from samplekit.server.refusals import Refusal, invalid
@@ -72,20 +73,25 @@ def _forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
         loss = Loss.from_wire(body.get("loss") or {})
     except SampleError as error:
         raise invalid(error.message) from error
-    if not isinstance(loss, CrossEntropy):
-        raise invalid(
-            f"loss.type {loss.wire_type!r} is not computed by the local service yet: send {CrossEntropy.wire_type}, "
-            "or compute the gradient yourself and use custom-forward-backward"
-        )
     forward_only, wants_outputs = _flag(body, "forward_only"), _flag(body, "return_loss_fn_outputs")
     samples = parse_samples(body.get("samples"), model, loss=loss, must_train=not forward_only)
+    rule = ReferenceRule(samples, loss)
 
     def work(policy: Policy) -> Output:
-        outcome = policy.run(samples, CrossEntropyRule(samples), backward=not forward_only)
+        outcome = policy.run(samples, rule, backward=not forward_only)
         outputs = _loss_fn_outputs(samples, outcome.logprobs) if wants_outputs else []
-        return Output({"loss": outcome.loss, "metrics": {}}, {"loss_fn_outputs": outputs} if wants_outputs else {})
+        shown = {"loss": outcome.loss, "metrics": _finite(outcome.metrics)}
+        return Output(shown, {"loss_fn_outputs": outputs} if wants_outputs else {})
 
     return work
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Leave out what JSON cannot say: a mean of ratios may be infinite while the clipped loss is not."""
+    shown = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    if len(shown) < len(metrics):
+        logger.warning("left out of the answer, for they are not finite: %s", sorted(set(metrics) - set(shown)))
+    return shown
 
 
 def _loss_fn_outputs(samples: Sequence[Sample], logprobs: Sequence[FloatArray]) -> list[Any]:

@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig, Qwen2Config
 
-from samplekit import build_sample
+from samplekit import CrossEntropy, build_sample
 from samplekit.server import load_model
 from samplekit.server.generation import generate
-from samplekit.server.loss_rules import CrossEntropyRule
+from samplekit.server.loss_rules import ReferenceRule
 from samplekit.server.policy import Policy
 from samplekit.server.settings import AdamSettings, DrawingSettings, LoraSettings
 from samplekit.server.stop_strings import StopWatch
@@ -62,13 +62,13 @@ def test_limits_come_from_the_configuration(model):
 def test_the_loss_is_the_plain_one_and_training_lowers_it(model, samples, lora):
     policy = Policy(model, lora)
     expected = [plain_logprobs(model.module, sample.tokens.tolist()) * sample.weights for sample in samples]
-    outcome = policy.run(samples, CrossEntropyRule(samples), backward=True)
+    outcome = policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=True)
     assert outcome.loss == pytest.approx(-sum(map(np.sum, expected)), rel=1e-5)
     for found, values in zip(outcome.logprobs, expected, strict=True):
         np.testing.assert_allclose(found, values, atol=1e-5)
     for _ in range(3):
         policy.optim_step(AdamSettings(learning_rate=3e-3))
-        again = policy.run(samples, CrossEntropyRule(samples), backward=True)
+        again = policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=True)
     assert again.loss < outcome.loss
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from samplekit import build_sample
-from samplekit.server.loss_rules import CrossEntropyRule, GivenGradientRule
+from samplekit import CrossEntropy, build_sample
+from samplekit.server.loss_rules import GivenGradientRule, ReferenceRule
 from samplekit.server.policy import NoGradientError, NonFiniteError, Policy
 from samplekit.server.settings import AdamSettings, LoraSettings
 
@@ -26,7 +26,7 @@ def trainable(policy):
 
 
 def train(policy, samples):
-    return policy.run(samples, CrossEntropyRule(samples), backward=True)
+    return policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=True)
 
 
 def weighted_samples():
@@ -48,14 +48,14 @@ def test_loss_and_gradient_equal_plain_torch_on_the_same_weights(loaded):
 
 def test_reported_logprobs_give_the_loss_back(loaded):
     policy, samples = Policy(loaded), weighted_samples()
-    outcome = policy.run(samples, CrossEntropyRule(samples), backward=False)
+    outcome = policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=False)
     total = -sum(float((item.weights * found).sum()) for item, found in zip(samples, outcome.logprobs, strict=True))
     assert outcome.loss == pytest.approx(total, rel=1e-6)
 
 
 def test_forward_alone_leaves_no_gradient(loaded):
     policy, samples = Policy(loaded), weighted_samples()
-    policy.run(samples, CrossEntropyRule(samples), backward=False)
+    policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=False)
     assert all(weight.grad is None for weight in trainable(policy).values())
 
 
@@ -125,7 +125,7 @@ def test_a_step_needs_a_gradient_and_one_of_zeros_is_one(loaded):
     policy, samples = Policy(loaded), weighted_samples()
     with pytest.raises(NoGradientError, match="no gradient was accumulated"):
         policy.optim_step(AdamSettings(learning_rate=1e-2))
-    policy.run(samples, CrossEntropyRule(samples), backward=False)
+    policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=False)
     with pytest.raises(NoGradientError):
         policy.optim_step(AdamSettings(learning_rate=1e-2))
     policy.run(samples, GivenGradientRule([0 * item.weights for item in samples]), backward=True)
@@ -236,8 +236,8 @@ def test_lora_dropout_acts_in_training_only_and_repeats(loaded, make_samples):
         policy = Policy(loaded, LoraSettings(dropout=0.5, seed=3))
         train(policy, samples)
         policy.optim_step(AdamSettings(learning_rate=1e-1))
-        scored = policy.run(samples, CrossEntropyRule(samples), backward=False).loss
-        again = policy.run(samples, CrossEntropyRule(samples), backward=False).loss
+        scored = policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=False).loss
+        again = policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=False).loss
         runs.append((scored, again, train(policy, samples).loss, train(policy, samples).loss))
     assert runs[0] == runs[1]
     scored, again, dropped, dropped_otherwise = runs[0]

@@ -10,12 +10,6 @@ from samplekit.wire import names as wire
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "wire" / "exchanges.json").read_text())
 # What cannot be carried out here, by a word of the call, and the name that its refusal must say.
 REFUSED = {
-    "GRPO": "LOSS_TYPE_GRPO",
-    "(ppo)": "LOSS_TYPE_PPO",
-    "(cispo)": "LOSS_TYPE_CISPO",
-    "(dro)": "LOSS_TYPE_DRO",
-    "(dppo)": "LOSS_TYPE_DPPO",
-    "importance_sampling": "LOSS_TYPE_IMPORTANCE_SAMPLING",
     "muon": "muon_params",
     "no params": "learning_rate",
     "LARGE": "payload_id",  # nothing was uploaded here

@@ -224,10 +224,8 @@ def test_a_faulty_sample_request_is_refused(session, changes, mentioned):
     assert mentioned in refused(session, "sample", {"model_inputs": [PROMPT], **changes})
 
 
-def test_losses_and_operations_that_come_later_say_so(session):
-    everything = sample(advantages=float32(1, 1, 1), logprobs=float32(-1, -1, -1))
+def test_operations_that_come_later_say_so(session):
     for kind, body in (
-        ("forward-backward", {"loss": {"type": "LOSS_TYPE_GRPO"}, "samples": [everything]}),
         ("optim-step", {"muon_params": {"learning_rate": 1e-3}}),
         ("training-checkpoint", {}),
         ("inference-checkpoint", {}),
