@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from samplekit.errors import SampleError
+from samplekit.training.evaluate import is_positive
 from samplekit.training.positions import as_rows, refuse_missing
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def dpo_loss(
 
     Source: Rafailov et al. 2023, Direct Preference Optimization, equation 7.
     """
-    if isinstance(beta, bool) or not 0 < beta < math.inf:
+    if not is_positive(beta):
         raise SampleError(f"beta is {beta!r:.80}, expected a finite number above 0: 0.1 is common")
     as_rows(policy_logprobs, samples)
     for index, sample in enumerate(samples):

@@ -37,7 +37,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("horizon", "normalizer"):
             value = getattr(self, name)
-            if value is not None and not _is_positive(value):
+            if value is not None and not is_positive(value):
                 raise SampleError(f"{name} is {value!r:.80}, expected a finite number above 0: pass a count of tokens")
         for name, choices in (("sequence_mean", get_args(SequenceMean)), ("kl", get_args(KlEstimator))):
             if getattr(self, name) not in choices:
@@ -130,6 +130,7 @@ def _exact_sum(values: Float64Array) -> float:
     return math.fsum(values) if np.isfinite(values).all() else float(values.sum())
 
 
-def _is_positive(value: object) -> bool:
+def is_positive(value: object) -> bool:
+    """Tell whether a value is a finite number above 0."""
     number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     return 0 < number < math.inf

@@ -167,9 +167,9 @@ def read_batch(
     held = [name for name in _READ if all(name in sample.loss_fn_inputs for sample in samples)]
     names = [name for name in held if name in required | optional]
     weights: list[FloatsArray] = [sample.weights for sample in samples]
-    counts = [int(np.count_nonzero(row)) for row in weights]
-    spans = [_span(row, count) for row, count in zip(weights, counts, strict=True)]
-    return Batch(samples, rows, weights, spans, np.array(counts, dtype=np.int64), names)
+    masks = [row != 0 for row in weights]
+    counts = np.array([np.count_nonzero(mask) for mask in masks], dtype=np.int64)
+    return Batch(samples, rows, weights, [_span(mask) for mask in masks], counts, names)
 
 
 def as_rows(
@@ -197,8 +197,8 @@ def _row(values: Any, sample: object, index: int, what: str) -> FloatsArray:  # 
     if not isinstance(sample, Sample):
         raise SampleError(f"samples[{index}] is a {type(sample).__name__}, expected a Sample: use Sample.from_wire")
     if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.numpy() if values.element_size() >= 4 else values.float().numpy()  # numpy knows no bfloat16
+        narrow = values.dtype.is_floating_point and values.dtype.itemsize < 4  # numpy knows no bfloat16
+        values = (values.float() if narrow else values).numpy(force=True)
     row: npt.NDArray[Any] = np.asarray(values)
     if row.shape != (sample.length,):
         raise AlignmentError(
@@ -231,13 +231,10 @@ def views(values: FloatsArray, lengths: Sequence[int]) -> list[FloatsArray]:
     return [values[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
-def _span(weights: FloatsArray, count: int) -> slice:
-    """Give the smallest span that holds every trained position; one position where there is none."""
-    if count == len(weights):
-        return slice(0, count)
-    trained = weights != 0
-    start = int(trained.argmax())
-    return slice(start, len(trained) - int(trained[::-1].argmax()) if count else 1)
+def _span(trained: BoolArray) -> slice:
+    """Give the smallest span that holds every trained position; the first position where there is none."""
+    marks = trained.tobytes()  # searched several times as fast as an array
+    return slice(max(marks.find(1), 0), max(marks.rfind(1), 0) + 1)
 
 
 def _joined(rows: Iterable[npt.NDArray[Any]], spans: Sequence[slice]) -> Float64Array:

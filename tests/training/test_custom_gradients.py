@@ -171,7 +171,7 @@ def test_dpo_refuses_what_is_no_pair():
     for pairs in ([(0, 0)], [(0, 3)], [(-1, 0)], []):
         with pytest.raises(sk.SampleError, match="pairs"):
             dpo_loss(rows, samples, pairs=pairs)
-    for beta in (0, -1, float("nan"), True):
+    for beta in (0, -1, float("nan"), True, "0.1"):
         with pytest.raises(sk.SampleError, match=f"beta is {beta!r}"):
             dpo_loss(rows[:2], samples[:2], beta=beta)
     bare = sk.build_sample([3, 4], [0, 1])

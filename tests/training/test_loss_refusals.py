@@ -108,3 +108,11 @@ def test_messages_are_one_sentence_that_ends_in_what_to_do():
     with pytest.raises(sk.LossInputError) as caught:
         compute_loss(rows, [without(samples[0], "logprobs"), *samples[1:]], sk.DPPO())
     assert re.search(r"found \['advantages', .*\]: pass the sampler's logprobs= to build_sample$", str(caught.value))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.int64])
+def test_no_whole_numbers_pass_for_logprobs(dtype):
+    sample = sk.build_sample([3, 4], [0, 1])
+    refused(
+        sk.SampleError, [f"holds {str(dtype)[6:]}", "nats"], [torch.zeros(1, dtype=dtype)], [sample], sk.CrossEntropy()
+    )
