@@ -183,7 +183,7 @@ def masked(name: str, result: Any) -> list[Masked]:
 def _lists(name: str, item: Any) -> Masked:
     if name in (OURS, A_TURN_EACH):
         return item.tokens.tolist(), [int(value) for value in item.loss_mask]
-    if name == TRL:
+    if isinstance(item, dict):  # a row of TRL's trainer
         return list(item["input_ids"]), [int(label != -100) for label in item["labels"]]
     if name == TINKER:
         return item[0].to_ints(), [int(value) for value in item[1].tolist()]
