@@ -87,6 +87,53 @@ def test_a_gradient_of_ones_own_is_taken(session):
     assert session.trainer.forward(samples=[SAMPLE], loss=CROSS_ENTROPY).loss < before
 
 
+def test_a_policy_loss_on_completions_of_its_own(session):
+    drawn = session.generator.sample(PROMPT, num_samples=4, sampling_params={"max_tokens": 6, "seed": 3})
+    tokens = PROMPT["chunks"][0]["encoded_text"]["tokens"]
+    samples = [
+        sample_of(tokens, sequence, advantage)
+        for sequence, advantage in zip(drawn.sequences, (1.0, -1.0, 0.5, 0.0), strict=True)
+    ]
+    settings = {
+        "agg_type": "GRPO_LOSS_AGGREGATION_TYPE_TOKEN_MEAN",
+        "beta": 0.1,
+        "clip_low_threshold": 0.8,
+        "clip_high_threshold": 1.2,
+        "ratio_type": "GRPO_LOSS_RATIO_TYPE_SEQUENCE",
+    }
+    loss = {"type": "LOSS_TYPE_GRPO", "grpo_params": settings}
+    first = session.trainer.forward_backward(samples=samples, loss=loss, return_loss_fn_outputs=True)
+    assert first.metrics["loss/ratio/mean"] == pytest.approx(1, abs=1e-4)
+    assert first.metrics["loss/clip/high_fraction"] == 0
+    assert first.metrics["loss/kl_ref/mean"] == pytest.approx(0, abs=1e-4)
+    assert first.loss == pytest.approx(-0.5 / 4, abs=1e-4)  # minus the mean advantage of tokens: 1 - 1 + 0.5 + 0
+    for sequence, output in zip(drawn.sequences, first.loss_fn_outputs, strict=True):
+        assert output.tensors["logprobs"].data[:2] == [0.0, 0.0]
+        assert output.tensors["logprobs"].data[2:] == pytest.approx(sequence.logprobs, abs=1e-4)
+    session.trainer.optim_step(adam_params={"learning_rate": 1e-2})
+    second = session.trainer.forward(samples=samples, loss=loss)
+    assert second.loss < first.loss
+    assert second.metrics["loss/kl_ref/mean"] > 0
+
+
+def sample_of(prompt, sequence, advantage):
+    """A completion as the SDK's caller writes it: positions that predict the prompt count 0."""
+    tokens, zeros = [*prompt, *map(int, sequence.tokens)], [0.0] * (len(prompt) - 1)
+    count = len(sequence.tokens)
+    arrays = {
+        "weights": [*zeros, *[1.0] * count],
+        "advantages": [*zeros, *[advantage] * count],
+        "logprobs": [*zeros, *sequence.logprobs],
+        "reference_logprobs": [*zeros, *sequence.logprobs],
+    }
+    inputs = {name: {"data": values, "dtype": "float32"} for name, values in arrays.items()}
+    inputs["target_tokens"] = {"data": tokens[1:], "dtype": "int64"}
+    return {
+        "model_input": {"chunks": [{"encoded_text": {"tokens": tokens[: len(tokens) - 1]}}]},
+        "loss_fn_inputs": inputs,
+    }
+
+
 def test_large_batches_and_results_travel_as_payloads(session, service):
     tokens = [3 + index % 2500 for index in range(201)]
     inputs = {
