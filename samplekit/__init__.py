@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from samplekit.files import read_chats, read_samples, write_samples
     from samplekit.losses import CISPO, DPPO, DRO, GRPO, PPO, CrossEntropy, ImportanceSampling
+    from samplekit.packing import PackedRecord, Plan, Record, StreamingPacker, balance, pack, plan_packing
     from samplekit.rollouts import (
         Completion,
         EncodingDrift,
@@ -86,8 +87,11 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "OperationFailedError",
     "OperationTimeoutError",
     "PPO",
+    "PackedRecord",
     "PackingError",
+    "Plan",
     "PrefixMismatchError",
+    "Record",
     "Report",
     "Sample",
     "SampleBuilder",
@@ -98,12 +102,14 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "Skipped",
     "StatusError",
     "Step",
+    "StreamingPacker",
     "TemplateError",
     "TemplateReport",
     "TensorData",
     "Trajectory",
     "Turn",
     "__version__",
+    "balance",
     "build_chat_samples",
     "build_grpo_samples",
     "build_sample",
@@ -117,6 +123,8 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "groups_from_openai",
     "groups_from_together",
     "labels_from_mask",
+    "pack",
+    "plan_packing",
     "read_chats",
     "read_samples",
     "rollout_metrics",
@@ -147,6 +155,7 @@ _HOMES = {
     ),
     "files": ("read_chats", "read_samples", "write_samples"),
     "losses": ("CISPO", "CrossEntropy", "DPPO", "DRO", "GRPO", "ImportanceSampling", "PPO"),
+    "packing": ("PackedRecord", "Plan", "Record", "StreamingPacker", "balance", "pack", "plan_packing"),
     "rollouts": (
         "Completion",
         "EncodingDrift",

@@ -18,6 +18,7 @@ EVERYTHING_BUILT_SO_FAR = {
     "SampleList", "Step", "Trajectory", "build_grpo_samples", "build_trajectory_samples", "group_advantages",
     "group_from_openai", "group_from_vllm", "groups_from_openai", "groups_from_together",
     "EncodingDrift", "encoding_drift", "group_metrics", "rollout_metrics",
+    "PackedRecord", "Plan", "Record", "StreamingPacker", "balance", "pack", "plan_packing",
     "__version__",
 }  # fmt: skip
 
@@ -107,6 +108,20 @@ SIGNATURES = {
     "Report.raise_for_errors": ({"self": REQUIRED}, {}),
     "Report.to_dict": ({"self": REQUIRED}, {}),
     "Finding": ({"code": REQUIRED, "path": REQUIRED, "message": REQUIRED}, {}),
+    "Record": ({"tokens": REQUIRED, "loss_mask": None}, {"id": None, "padding_length": 0, "per_token": REQUIRED}),
+    "Record.from_sample": ({"sample": REQUIRED}, {}),
+    "plan_packing": (
+        {"lengths": REQUIRED, "max_length": REQUIRED},
+        {"strategy": "best", "seed": None, "max_items": None, "groups": None},
+    ),
+    "pack": (
+        {"records": REQUIRED, "max_length": REQUIRED},
+        {"pad_id": REQUIRED, "strategy": "best", "oversize": "error", "seed": None},
+    ),
+    "balance": ({"workloads": REQUIRED, "num_bins": REQUIRED}, {"equal_size": False}),
+    "StreamingPacker": ({"max_length": REQUIRED}, {"pad_id": REQUIRED, "num_open": 64}),
+    "StreamingPacker.add": ({"self": REQUIRED, "record": REQUIRED}, {}),
+    "StreamingPacker.flush": ({"self": REQUIRED}, {}),
     "labels_from_mask": ({"tokens": REQUIRED, "loss_mask": REQUIRED}, {"ignore_index": -100}),
     "read_chats": ({"source": REQUIRED}, {}),
     "read_samples": ({"path": REQUIRED}, {}),
@@ -117,6 +132,7 @@ ATTRIBUTES = {
     "ModelInput": {"tokens", "length"},
     "Sample": {"tokens", "loss_mask", "length", "num_trained"},
     "SampleList": {"dropped"},
+    "Plan": {"num_rows", "utilization"},
 }
 
 
