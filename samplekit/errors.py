@@ -130,7 +130,15 @@ class ServiceError(SamplekitError):
 
 
 class ConnectionFailedError(ServiceError, ConnectionError):
-    """No answer came: refused, reset, timed out, or cut short."""
+    """No answer came: refused, reset, timed out, or cut short.
+
+    Attributes:
+        sent: whether the service may have seen the request.
+    """
+
+    def __init__(self, message: str, *, sent: bool = False) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class StatusError(ServiceError):

@@ -6,24 +6,34 @@ from samplekit.client.batches import Batch
 from samplekit.client.blocking_client import Client
 from samplekit.client.evaluation import held_out_loss
 from samplekit.client.operations import AsyncOperation, Operation, as_completed
+from samplekit.client.progress import Transferred, Waiting
+from samplekit.client.resources import AsyncResources, Resources
 from samplekit.client.results import TrainResult
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
 from samplekit.wire.answers import CostEstimate, Limits, SupportedModel
+from samplekit.wire.lifecycles import Lifecycle
+from samplekit.wire.listings import Checkpoint
 
 __all__ = [
     "AsyncClient",
     "AsyncOperation",
+    "AsyncResources",
     "AsyncSession",
     "Batch",
+    "Checkpoint",
     "Client",
     "CostEstimate",
+    "Lifecycle",
     "Limits",
     "Operation",
+    "Resources",
     "Runtime",
     "Session",
     "SupportedModel",
     "TrainResult",
+    "Transferred",
+    "Waiting",
     "as_completed",
     "held_out_loss",
 ]

@@ -6,22 +6,29 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from samplekit.client import lifecycle
+from samplekit.client import lifecycle, listing, opening
+from samplekit.client.downloads import download_checkpoint
 from samplekit.client.drivers import BlockingDriver
 from samplekit.client.endpoint import Endpoint, http_options
 from samplekit.client.flows import Terms
 from samplekit.client.ownership import Reminders
-from samplekit.client.plans import SessionPlan
+from samplekit.client.plans import ResourcesPlan, SessionPlan
+from samplekit.client.resources import Resources
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
 from samplekit.client.settings import text, whole_number
 from samplekit.wire.names import SESSION_RETRIES
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from samplekit.wire.answers import CostEstimate, SupportedModel
+    from samplekit.wire.lifecycles import Lifecycle
+    from samplekit.wire.listings import Checkpoint
 
 
 class Client:
@@ -73,7 +80,7 @@ class Client:
         return client
 
     def _run_on(self, runtime: Runtime, max_retries: int) -> None:
-        self._terms = Terms(runtime, whole_number("max_retries", max_retries, least=0))
+        self._terms = Terms(runtime, whole_number("max_retries", max_retries, least=0), self._endpoint.is_local)
         self._driver = BlockingDriver(self._http, self._endpoint, runtime)
 
     @property
@@ -107,7 +114,7 @@ class Client:
 
         Args:
             base_model: what to train; None takes the only model there is, or that of the checkpoint.
-            lora_rank: None trains full weights.
+            lora_rank: None trains full weights, or with resume_from what the checkpoint is of.
             lora_alpha: None means 64.
             lora_seed: of the adapter's first weights.
             num_generators: replicas that generate; 0 trains only.
@@ -119,13 +126,126 @@ class Client:
             ServiceError: it cannot be had; what was created is stopped again.
         """
         plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
-        opened = self._driver.run(lifecycle.open_session(self._terms, plan))
+        opened = self._driver.run(opening.open_session(self._terms, plan))
         return Session(opened, self._terms, self._driver, self._reminders)
 
     def attach(self, session_id: str) -> Session:
         """Take up a session that runs already; leaving it does not stop it."""
-        opened = self._driver.run(lifecycle.attach_session(self._terms, text("session_id", session_id)))
+        opened = self._driver.run(opening.attach_session(self._terms, text("session_id", session_id)))
         return Session(opened, self._terms, self._driver, self._reminders)
+
+    def create_resources(
+        self,
+        *,
+        base_model: str | None = None,
+        lora: bool = False,
+        num_generators: int = 1,
+        gpu_type: str | None = None,
+        optimizer: str | None = None,
+        muon_scaling: str | None = None,
+        inactive_timeout: int | None = None,
+        base_weights: str | None = None,
+    ) -> Resources:
+        """Create model resources for one or several sessions; they cost from when they are ready until stopped.
+
+        ``session`` does this by itself; resources of one's own serve several adapters, another optimizer or a longer
+        life.
+
+        Args:
+            base_model: what they are for; None takes the only model there is.
+            lora: whether they hold adapters; else one session with full weights.
+            num_generators: replicas that generate; 0 trains only.
+            gpu_type: None means the model's default.
+            optimizer: ``"adam"`` or ``"muon"``; None leaves it to the service.
+            muon_scaling: ``"match_adam"`` or ``"original"``.
+            inactive_timeout: seconds without an operation after which they stop by themselves, 300 to 86,400.
+            base_weights: a model of the service's registry whose weights are trained instead of the base model's.
+
+        Raises:
+            SampleError: a setting is out of range; nothing was created.
+        """
+        plan = ResourcesPlan(
+            base_model, lora, num_generators, gpu_type, optimizer, muon_scaling, inactive_timeout, base_weights
+        )
+        made = self._driver.run(opening.create_resources(self._terms, plan))
+        return Resources(made, self._terms, self._driver, self._reminders, owned=True)
+
+    def attach_resources(self, resources_id: str) -> Resources:
+        """Take up resources that are there already; leaving their block does not stop them."""
+        found = self._driver.run(opening.find_resources(self._terms, text("resources_id", resources_id)))
+        return Resources(found, self._terms, self._driver, self._reminders, owned=False)
+
+    def resources(
+        self, *, status: Iterable[str] | str = (), created_by: str | None = None, limit: int | None = None
+    ) -> list[Lifecycle]:
+        """List model resources.
+
+        Args:
+            status: one or several, such as ``"ready"``; none for all.
+            created_by: a user's id, or ``"me"``.
+            limit: the most to give; None for all there are.
+        """
+        flow = listing.list_resources(self._terms, status=status, created_by=created_by, limit=limit)
+        return self._driver.run(flow)
+
+    def sessions(
+        self,
+        *,
+        status: Iterable[str] | str = (),
+        created_by: str | None = None,
+        resources_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[Lifecycle]:
+        """List training sessions.
+
+        Args:
+            status: one or several, such as ``"running"``; none for all.
+            created_by: a user's id, or ``"me"``.
+            resources_id: only those on these model resources.
+            limit: the most to give; None for all there are.
+        """
+        flow = listing.list_sessions(
+            self._terms, status=status, created_by=created_by, resources_id=resources_id, limit=limit
+        )
+        return self._driver.run(flow)
+
+    def checkpoints(
+        self,
+        *,
+        session_id: str | None = None,
+        kind: str | None = None,
+        base_model: str | None = None,
+        limit: int | None = None,
+    ) -> list[Checkpoint]:
+        """List saved checkpoints.
+
+        Args:
+            session_id: only those of this session.
+            kind: ``"inference"`` or ``"training"``; None for both.
+            base_model: only those of this model.
+            limit: the most to give; None for all there are.
+        """
+        flow = listing.list_checkpoints(
+            self._terms, session_id=session_id, kind=kind, base_model=base_model, limit=limit
+        )
+        return self._driver.run(flow)
+
+    def download(self, checkpoint_id: str, folder: str | os.PathLike[str], *, variant: str = "adapter") -> list[Path]:
+        """Fetch the files of a checkpoint into a folder; broken off and asked again, only what is missing is fetched.
+
+        Args:
+            checkpoint_id: of an inference checkpoint.
+            folder: made where it is not there; files appear in it once all of them are whole.
+            variant: ``"adapter"``, or ``"merged"`` for the whole model, as after training full weights.
+
+        Returns:
+            The paths of the files.
+
+        Raises:
+            ServiceError: the service will not give them, or not with the sizes it named.
+            OSError: a file cannot be written.
+        """
+        return self._driver.run(download_checkpoint(self._terms, checkpoint_id, folder, variant))
 
     def close(self) -> None:
         """Close the connections. Sessions and operations go on at the service; those never stopped are warned of."""

@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from samplekit.checks import check
-from samplekit.client.results import TrainResult, parse_groups, parse_nothing, parse_step, parse_training, parse_version
-from samplekit.client.settings import number, several, shown
+from samplekit.client.optimizer import step_settings
+from samplekit.client.results import (
+    TrainResult,
+    parse_groups,
+    parse_nothing,
+    parse_saved,
+    parse_step,
+    parse_training,
+    parse_version,
+)
+from samplekit.client.settings import several, shown
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import Sample
-from samplekit.sample.kinds import is_mapping
 from samplekit.wire.names import OperationKind, WeightSyncType
 from samplekit.wire.requests import custom_body, forward_backward_body, sample_body, small_body
 
@@ -24,9 +32,11 @@ if TYPE_CHECKING:
     from samplekit.rollouts import Group
     from samplekit.sample import ModelInput
     from samplekit.wire.answers import JsonObject, Limits
+    from samplekit.wire.listings import Checkpoint
     from samplekit.wire.requests import OperationBody
 
 T = TypeVar("T")
+_SAVING = (OperationKind.INFERENCE_CHECKPOINT, OperationKind.TRAINING_CHECKPOINT)
 
 
 @dataclass(frozen=True)
@@ -131,14 +141,9 @@ def optim_step(adam: Mapping[str, float | None], muon: Mapping[str, Any] | None)
     """Apply the accumulated gradient.
 
     Raises:
-        SampleError: a setting is out of range, or Adam's settings are given beside muon.
+        SampleError: a setting is unknown or out of range, or Adam's settings are given beside muon.
     """
-    given = {name: _adam_setting(name, value) for name, value in adam.items() if value is not None}
-    if muon is not None and not is_mapping(muon):
-        raise SampleError(f"muon is {shown(muon)}, expected a mapping of Muon's settings")
-    if muon is not None and given:
-        raise SampleError(f"optim_step got muon and {', '.join(given)}: put Adam's settings in muon['adam']")
-    body = small_body({"adam_params": given or None, "muon_params": None if muon is None else dict(muon)})
+    body = small_body(step_settings(adam, muon))
     return Submission(OperationKind.OPTIM_STEP, lambda: Prepared(body, lambda output, _: parse_step(output)))
 
 
@@ -170,8 +175,24 @@ def weights_sync(kind: str) -> Submission[int]:
     return Submission(OperationKind.WEIGHTS_SYNC, lambda: Prepared(body, lambda output, _: parse_version(output)))
 
 
-def parser_of(kind: str, prompts: Sequence[ModelInput] | None) -> Callable[[JsonObject, str], Any]:
+def save_checkpoint(kind: OperationKind, about: Mapping[str, str]) -> Submission[Checkpoint]:
+    """Save weights, alone or with the optimizer's state; ``about`` is what the service's answer leaves out."""
+    return Submission(kind, lambda: Prepared(None, _reads_saved(kind, about)))
+
+
+def _reads_saved(kind: OperationKind, about: Mapping[str, str]) -> Callable[[JsonObject, str], Checkpoint]:
+    return lambda output, _: parse_saved(output, kind, about)
+
+
+def parser_of(
+    kind: str, prompts: Sequence[ModelInput] | None, about: Mapping[str, str]
+) -> Callable[[JsonObject, str], Any]:
     """Give what reads the output of an operation that another process submitted: (output, operation id) -> result.
+
+    Args:
+        kind: the operation's kind.
+        prompts: of kind ``"sample"``, what it was submitted with.
+        about: what a checkpoint is of.
 
     Raises:
         SampleError: the kind is unknown, or is ``"sample"`` and the prompts are not given.
@@ -182,13 +203,10 @@ def parser_of(kind: str, prompts: Sequence[ModelInput] | None) -> Callable[[Json
         OperationKind.OPTIM_STEP: lambda output, _: parse_step(output),
         OperationKind.WEIGHTS_SYNC: lambda output, _: parse_version(output),
         OperationKind.SAMPLE: lambda output, made: parse_groups(output, prompts or (), made),
+        **{saving: _reads_saved(saving, about) for saving in _SAVING},
     }
     if not isinstance(kind, str) or kind not in parsers:
         raise SampleError(f"kind is {shown(kind)}, expected one of {', '.join(parsers)}")
     if kind == OperationKind.SAMPLE and not prompts:
         raise SampleError("operation(id, 'sample') needs prompts=, the ones it was submitted with: results lack them")
     return parsers[kind]
-
-
-def _adam_setting(name: str, value: object) -> float:
-    return number(name, value, below=1.0 if name in {"beta1", "beta2"} else None)

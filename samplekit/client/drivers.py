@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from samplekit.client.steps import Failure, Flow, Held, Outcome, Pause, Request, Step, Work
+from samplekit.client.endpoint import head_of
+from samplekit.client.steps import Failure, Fetch, Flow, Held, Outcome, Pause, Request, Work
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from samplekit.client.endpoint import Endpoint
     from samplekit.client.runtime import Runtime
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
+_PIECE_BYTES = 1_048_576  # of a file that is fetched
 
 # Faults of httpx that come before the first byte of a request is written.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
@@ -26,24 +33,43 @@ class BlockingDriver:
         self._http, self._endpoint, self._runtime = http, endpoint, runtime
 
     def run(self, flow: Flow[T]) -> T:
-        """Do what the flow asks for until it returns; what goes wrong is raised inside it, so that it can clean up."""
+        """Do what the flow asks for until it returns; what goes wrong is raised inside it, so that it can clean up.
+
+        A Ctrl-C that comes during a held step is raised at the next step that is not held, or at the end; a second one
+        is raised at once.
+        """
         outcome: Any = None
         error: BaseException | None = None
+        interrupt: KeyboardInterrupt | None = None
         while True:
             try:
                 step = flow.send(outcome) if error is None else flow.throw(error)
             except StopIteration as stop:
+                if interrupt is not None:
+                    raise interrupt from None
                 return stop.value  # type: ignore[no-any-return]
+            except Exception as raised:
+                if interrupt is None:
+                    raise
+                interrupt.add_note(str(raised))  # such as that something may run still
+                raise interrupt from raised
             try:
-                outcome, error = self._perform(step), None
+                if isinstance(step, Held):
+                    work = _Background(self._perform, step.step)
+                    interrupt = work.wait() or interrupt
+                    outcome, error = work.result(), None
+                elif interrupt is not None:
+                    outcome, error, interrupt = None, interrupt, None
+                else:
+                    outcome, error = self._perform(step), None
             except BaseException as raised:  # noqa: BLE001 - the flow decides
                 outcome, error = None, raised
 
-    def _perform(self, step: Step) -> Any:  # noqa: ANN401 - a flow takes what it asked for
-        if isinstance(step, Held):
-            return self._perform(step.step)
+    def _perform(self, step: Request | Pause | Work | Fetch) -> Any:  # noqa: ANN401 - a flow takes what it asked for
         if isinstance(step, Request):
             return self._send(step)
+        if isinstance(step, Fetch):
+            return self._fetch(step)
         return step.run() if isinstance(step, Work) else self._runtime.sleep(step.seconds)
 
     def _send(self, request: Request) -> Outcome:
@@ -53,6 +79,67 @@ class BlockingDriver:
         except httpx.RequestError as error:
             return _failure(error)
         return self._endpoint.reply(response)
+
+    def _fetch(self, step: Fetch) -> Outcome:
+        self._endpoint.require_open(closed=self._http.is_closed)
+        try:
+            response = self._http.send(self._endpoint.build(step.request), stream=True)
+            try:
+                if not response.is_success:
+                    response.read()
+                    return self._endpoint.reply(response)
+                take = step.begin(head_of(response))
+                if take is not None:
+                    for piece in response.iter_raw(_PIECE_BYTES):
+                        take(piece)
+                        step.after()
+                return head_of(response)
+            finally:
+                response.close()
+        except httpx.RequestError as error:
+            return _failure(error)
+
+
+class _Background:
+    """A step on a thread of its own, so that Ctrl-C, which only the main thread hears, does not cut it short."""
+
+    def __init__(self, run: Callable[[Any], Any], step: object) -> None:
+        self._run, self._step = run, step
+        self._claim, self._done = threading.Lock(), threading.Event()
+        self._outcome: tuple[Any, BaseException | None] = (None, None)
+
+    def _work(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._outcome = self._run(self._step), None
+        except BaseException as raised:  # noqa: BLE001 - given to the flow
+            self._outcome = None, raised
+        finally:
+            self._done.set()
+
+    def wait(self) -> KeyboardInterrupt | None:
+        """Do it to its end; give the Ctrl-C that came meanwhile, and raise the second one."""
+        interrupt: KeyboardInterrupt | None = None
+        while not self._done.is_set():
+            try:
+                if not self._claim.locked():  # Ctrl-C may come while the thread is started: only one does the work
+                    threading.Thread(target=self._work, name="samplekit held step", daemon=True).start()
+                self._done.wait()
+            except KeyboardInterrupt as raised:
+                if interrupt is not None:
+                    raised.add_note("interrupted twice: what was being created or stopped may run still, and cost")
+                    raise
+                interrupt = raised
+                logger.warning("interrupted: the answer of the service is waited for first; Ctrl-C again gives up")
+        return interrupt
+
+    def result(self) -> Any:  # noqa: ANN401 - a flow takes what it asked for
+        """Give what the step gave, or raise what it raised."""
+        value, error = self._outcome
+        if error is not None:
+            raise error
+        return value
 
 
 class AsyncDriver:
@@ -93,9 +180,11 @@ class AsyncDriver:
             except BaseException as raised:  # noqa: BLE001 - the flow decides
                 outcome, error = None, raised
 
-    async def _perform(self, step: Request | Pause | Work) -> Any:  # noqa: ANN401 - a flow takes what it asked for
+    async def _perform(self, step: Request | Pause | Work | Fetch) -> Any:  # noqa: ANN401
         if isinstance(step, Request):
             return await self._send(step)
+        if isinstance(step, Fetch):
+            return await self._fetch(step)
         if isinstance(step, Work):
             return await asyncio.to_thread(step.run) if step.large else step.run()
         return await self._runtime.async_sleep(step.seconds)
@@ -107,6 +196,25 @@ class AsyncDriver:
         except httpx.RequestError as error:
             return _failure(error)
         return self._endpoint.reply(response)
+
+    async def _fetch(self, step: Fetch) -> Outcome:
+        self._endpoint.require_open(closed=self._http.is_closed)
+        try:
+            response = await self._http.send(self._endpoint.build(step.request), stream=True)
+            try:
+                if not response.is_success:
+                    await response.aread()
+                    return self._endpoint.reply(response)
+                take = step.begin(head_of(response))
+                if take is not None:
+                    async for piece in response.aiter_raw(_PIECE_BYTES):
+                        await asyncio.to_thread(take, piece)
+                        step.after()
+                return head_of(response)
+            finally:
+                await response.aclose()
+        except httpx.RequestError as error:
+            return _failure(error)
 
 
 async def _finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:

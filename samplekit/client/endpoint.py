@@ -117,11 +117,15 @@ class Endpoint:
 
     def reply(self, response: httpx.Response) -> Reply:
         """Read an answer; a key that an error repeats is blotted out."""
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        reply = Reply(response.status_code, headers, response.content)
+        reply = replace(head_of(response), body=response.content)
         if self.key is None or reply.status < 400:
             return reply
         return replace(reply, body=reply.body.replace(self.key.reveal().encode(), b"***"))
+
+
+def head_of(response: httpx.Response) -> Reply:
+    """Give status and headers of an answer whose body was not read."""
+    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, b"")
 
 
 class PieceStream(httpx.SyncByteStream, httpx.AsyncByteStream):

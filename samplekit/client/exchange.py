@@ -10,9 +10,11 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.client.faults import call_error
+from samplekit.client.progress import Watch
 from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Work
 from samplekit.wire import names
-from samplekit.wire.answers import AnswerError
+from samplekit.wire.answers import AnswerError, OperationAnswer
+from samplekit.wire.lifecycles import Lifecycle, short_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from samplekit.client.runtime import Runtime
 
 T = TypeVar("T")
+S = TypeVar("S", OperationAnswer, Lifecycle)
 LARGE_ANSWER_BYTES = 262_144  # parsed off the event loop
 _SHORTEST_TIMEOUT = 1.0  # seconds: what a poll gets however close the deadline is
 
@@ -113,21 +116,21 @@ def _seconds_until(date: str, now: float) -> float | None:
 
 def poll(
     request: Request,
-    parse: Callable[[bytes], T],
-    finished: Callable[[T], bool],
+    parse: Callable[[bytes], S],
+    finished: Callable[[S], bool],
     runtime: Runtime,
     *,
     since: float,
     deadline: float | None,
     retries: int,
-) -> Flow[T | None]:
+) -> Flow[S | None]:
     """Ask until the answer is final; None when the deadline comes first.
 
     Args:
         request: a GET.
         parse: reads an answer.
         finished: tells whether it is final.
-        runtime: clock and chance.
+        runtime: clock, chance, and who is told of progress.
         since: when the thing asked about was created; for 10 s after it a 404 only means "not yet visible".
         deadline: when to give up, on the runtime's clock; None for never. The first question is always asked, and a
             last one once it has come.
@@ -137,15 +140,33 @@ def poll(
         StatusError: the service said no; or its last answer before the deadline was that it knows no such thing.
         ConnectionFailedError: too many faults in a row.
     """
-    began, faults = runtime.clock(), 0
+    watch = Watch(request.call.removeprefix("get "), runtime)
+    try:
+        return (yield from _poll(request, parse, finished, watch, since=since, deadline=deadline, retries=retries))
+    finally:
+        watch.end()
+
+
+def _poll(
+    request: Request,
+    parse: Callable[[bytes], S],
+    finished: Callable[[S], bool],
+    watch: Watch,
+    *,
+    since: float,
+    deadline: float | None,
+    retries: int,
+) -> Flow[S | None]:
+    runtime, faults = watch.runtime, 0
     while True:
         value, outcome = yield from parse_outcome((yield _timed(request, runtime, deadline)), parse)
-        pause = poll_interval(runtime.clock() - began)
-        if outcome is None:
+        pause = poll_interval(watch.elapsed)
+        if value is not None:
             faults = 0
-            if finished(value):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - parsed beside it
+            if finished(value):
                 return value
-        elif not _is_normal(outcome, runtime.clock() - since):
+            watch.tell(short_status(value.status), value.queue_position if isinstance(value, Lifecycle) else None)
+        elif outcome is not None and not _is_normal(outcome, runtime.clock() - since):
             delay = retry_delay(request, outcome, faults, runtime)
             if delay is None or faults >= retries:
                 raise call_error(request, outcome, tries=faults + 1)

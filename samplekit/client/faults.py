@@ -35,6 +35,14 @@ _CODE_REMEDIES = {
     OperationErrorCode.NON_FINITE_LOSS: "look for extreme logprobs or advantages, or lower the learning rate",
 }
 
+# By the end of the service's code for resources or a session that cannot be had.
+_LIFECYCLE_REMEDIES = {
+    "CAPACITY_WAIT_TIMEOUT": "no hardware came free in time: try again later, or with fewer generators",
+    "RESOURCE_UNAVAILABLE": "the hardware cannot be had: try again later, or another model or gpu_type",
+    "RESOURCE_AT_CAPACITY": "the resources hold no further session: stop one of theirs, or create resources anew",
+    "PROVISIONING_FAILED": "the service is at fault: try again, and report the id",
+}
+
 
 def call_error(request: Request, outcome: Outcome, *, tries: int) -> ServiceError:
     """Make the error for a call that will not be tried again."""
@@ -49,13 +57,15 @@ def _connection_error(request: Request, outcome: Failure, times: str) -> Connect
     if outcome.sent and not request.repeatable:
         return ConnectionFailedError(
             f"outcome unknown: could not {request.call}: {where} was sent but {outcome.reason}, so it may have "
-            f"happened and is not sent again; {request.lookup or 'look it up at the service before repeating it'}"
+            f"happened and is not sent again; {request.lookup or 'look it up at the service before repeating it'}",
+            sent=True,
         )
     key = request.headers.get(names.IDEMPOTENCY_KEY)
     kept = f" (its idempotency key was {key}: the service may have accepted it)" if key and outcome.sent else ""
     return ConnectionFailedError(
         f"could not {request.call}{times}: {where}: {outcome.reason}{kept}; "
-        "check that the service runs and can be reached"
+        "check the base_url and that the service runs there (samplekit serve starts a local one)",
+        sent=outcome.sent,
     )
 
 
@@ -108,6 +118,11 @@ def operation_failed(answer: OperationAnswer, kind: str) -> OperationFailedError
         kind=kind,
         code=code,
     )
+
+
+def lifecycle_remedy(detail: str) -> str:
+    """Say what to do about resources or a session that failed, by the code that the service gave."""
+    return next((text for code, text in _LIFECYCLE_REMEDIES.items() if code in detail), "open a new session")
 
 
 def without_secrets(url: str) -> str:

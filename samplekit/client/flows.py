@@ -24,14 +24,21 @@ if TYPE_CHECKING:
     from samplekit.wire.requests import OperationBody
 
 T = TypeVar("T")
+_LOCAL_STOP_RETRIES = 1
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms flows run: whose clock and chance, and how often they try again."""
+    """On what terms flows run: whose clock and chance, how often they try again, and whether on this machine."""
 
     runtime: Runtime
     retries: int = names.SESSION_RETRIES
+    is_local: bool = False
+
+    @property
+    def stop_retries(self) -> int:
+        """How often to try again to stop something; a local service that has ended took with it what it ran."""
+        return min(self.retries, _LOCAL_STOP_RETRIES) if self.is_local else self.retries
 
     @property
     def payload_retries(self) -> int:
@@ -120,6 +127,16 @@ def operation_request(session_id: str, kind: str, operation_id: str) -> Request:
     """Make the request that asks for an operation."""
     what = f"get {kind} operation {operation_id}"
     return request_for(names.GET_OPERATION, what, session_id=session_id, kind=kind, operation_id=operation_id)
+
+
+def resources_request(resources_id: str) -> Request:
+    """Make the request that asks for model resources."""
+    return request_for(names.GET_RESOURCES, f"get model resources {resources_id}", resources_id=resources_id)
+
+
+def session_request(session_id: str) -> Request:
+    """Make the request that asks for a training session."""
+    return request_for(names.GET_SESSION, f"get training session {session_id}", session_id=session_id)
 
 
 def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:

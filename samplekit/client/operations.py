@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from samplekit.client.exchange import poll_interval
 from samplekit.client.faults import operation_failed
 from samplekit.client.flows import Terms, operation_request, wait, with_payload
+from samplekit.client.progress import Watch
 from samplekit.client.steps import Flow, Pause, Work
 from samplekit.errors import OperationError, OperationTimeoutError, StatusError
 from samplekit.wire.answers import AnswerError, JsonObject, OperationAnswer, parse_operation
@@ -209,13 +210,16 @@ class AsyncOperation(_Named[T]):
 
 def _next_finished(handles: Sequence[Handle[Any]]) -> Flow[int]:
     """Look at operations in turn until one is finished; give its index."""
-    clock = handles[0].terms.runtime.clock
-    began = clock()
-    while True:
-        for index, handle in enumerate(handles):
-            if (yield from handle.look()):
-                return index
-        yield Pause(poll_interval(clock() - began))
+    watch = Watch(f"{len(handles)} operations", handles[0].terms.runtime)
+    try:
+        while True:
+            for index, handle in enumerate(handles):
+                if (yield from handle.look()):
+                    return index
+            watch.tell("RUNNING")
+            yield Pause(poll_interval(watch.elapsed))
+    finally:
+        watch.end()
 
 
 @overload

@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 class Reminder:
     """Warns of one running session, once: when its holder is dropped, when the process ends, or when told to."""
 
-    def __init__(self, holder: object, opened: OpenSession, base_url: str) -> None:
+    def __init__(self, holder: object, message: str) -> None:
         """Watch ``holder``, which must not be kept alive by this reminder."""
-        self._finalizer = weakref.finalize(holder, _warn, opened, base_url)
+        self._finalizer = weakref.finalize(holder, _warn, message)
 
     def cancel(self) -> None:
         """Forget it: the session was stopped, or is meant to run on."""
@@ -42,7 +42,32 @@ class Reminders:
         """Watch over a session; one that somebody else created needs no reminder."""
         if not opened.owned:
             return None
-        reminder = Reminder(holder, opened, self._base_url)
+        if opened.stops_resources:
+            stop = self._stop_request(opened.resources_id)
+        else:
+            stop = f"{names.STOP_SESSION.method} {self._base_url}{names.STOP_SESSION.path(session_id=opened.id)}"
+        return self._add(
+            holder,
+            f"session {opened.id} on model resources {opened.resources_id} was never stopped and may cost until it is: "
+            "use 'with client.session(...) as session', session.stop(), or session.detach() to let it run on; "
+            f"to stop it now, {stop}",
+        )
+
+    def watch_resources(self, holder: object, resources_id: str) -> Reminder:
+        """Watch over resources."""
+        return self._add(
+            holder,
+            f"model resources {resources_id} were never stopped and may cost until they are: use 'with "
+            "client.create_resources(...) as resources', resources.stop(), or resources.detach() to let them run on; "
+            f"to stop them now, {self._stop_request(resources_id)}",
+        )
+
+    def _stop_request(self, resources_id: str) -> str:
+        stop = names.STOP_RESOURCES
+        return f"{stop.method} {self._base_url}{stop.path(resources_id=resources_id)}?force=true"
+
+    def _add(self, holder: object, message: str) -> Reminder:
+        reminder = Reminder(holder, message)
         self._known.add(reminder)
         return reminder
 
@@ -52,13 +77,6 @@ class Reminders:
             reminder.warn()
 
 
-def _warn(opened: OpenSession, base_url: str) -> None:
-    stop = names.STOP_RESOURCES
-    url = f"{base_url}{stop.path(resources_id=opened.resources_id)}?force=true"
-    message = (
-        f"session {opened.id} on model resources {opened.resources_id} was never stopped and may cost until it is: "
-        "use 'with client.session(...) as session', session.stop(), or session.detach() to let it run on; "
-        f"to stop it now, {stop.method} {url}"
-    )
+def _warn(message: str) -> None:
     logger.warning(message)  # Python shows a ResourceWarning to nobody who did not ask for it
     warnings.warn(message, ResourceWarning, stacklevel=2)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from samplekit.client.settings import text, whole_number
+from samplekit.client.settings import flag, one_of, text, whole_number
 from samplekit.errors import SampleError
+from samplekit.wire.names import INACTIVE_TIMEOUT_SECONDS
 from samplekit.wire.requests import dumps
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class SessionPlan:
 
     Attributes:
         base_model: the model; None takes the only one there is, or the checkpoint's.
-        lora_rank: None trains full weights.
+        lora_rank: None trains full weights, or takes the checkpoint's rank.
         lora_alpha: None leaves it to the service (64).
         lora_seed: seeds the adapter's first weights.
         num_generators: replicas that generate; 0 trains only.
@@ -44,7 +45,7 @@ class SessionPlan:
             if (value := getattr(self, name)) is not None:
                 taken[name] = whole_number(name, value, least=least)
         for name in ("lora_alpha", "lora_seed"):
-            if self.lora_rank is None and getattr(self, name) is not None:
+            if self.lora_rank is None and self.resume_from is None and getattr(self, name) is not None:
                 raise SampleError(
                     f"{name} is {getattr(self, name)!r} and lora_rank is None, expected both: pass lora_rank"
                 )
@@ -56,15 +57,7 @@ class SessionPlan:
 
     def resources_body(self) -> tuple[bytes, ...]:
         """Give the body that creates the resources, or estimates their cost."""
-        return (
-            dumps(
-                {
-                    "base_model": self.base_model,
-                    "compute_config": {"num_generator_replicas": self.num_generators},
-                    "lora_enabled": self.lora_rank is not None,
-                }
-            ),
-        )
+        return ResourcesPlan(self.base_model, self.lora_rank is not None, self.num_generators).body()
 
     def session_body(self, resources_id: str) -> tuple[bytes, ...]:
         """Give the body that creates the session on its resources."""
@@ -83,6 +76,59 @@ class SessionPlan:
         )
 
 
+_SCALING = {"match_adam": "MUON_SCALING_STRATEGY_MATCH_ADAM", "original": "MUON_SCALING_STRATEGY_ORIGINAL"}
+
+
+@dataclass(frozen=True)
+class ResourcesPlan:
+    """What resources should be; see `Client.create_resources`.
+
+    Raises:
+        SampleError: a setting is out of its range; the message says which. Nothing has been paid for by then.
+    """
+
+    base_model: str | None = None
+    lora: bool = False
+    num_generators: int = 1
+    gpu_type: str | None = None
+    optimizer: str | None = None
+    muon_scaling: str | None = None
+    inactive_timeout: int | None = None
+    base_weights: str | None = None
+
+    def __post_init__(self) -> None:
+        flag("lora", self.lora)
+        object.__setattr__(self, "num_generators", whole_number("num_generators", self.num_generators, least=0))
+        for name in ("base_model", "gpu_type", "base_weights"):
+            if (value := getattr(self, name)) is not None:
+                text(name, value)
+        if self.inactive_timeout is not None:
+            low, high = INACTIVE_TIMEOUT_SECONDS
+            value = whole_number("inactive_timeout", self.inactive_timeout, least=low, most=high)
+            object.__setattr__(self, "inactive_timeout", value)
+        one_of("optimizer", self.optimizer, (None, "adam", "muon"))
+        one_of("muon_scaling", self.muon_scaling, (None, *_SCALING))
+        if self.muon_scaling is not None and self.optimizer != "muon":
+            raise SampleError(f"muon_scaling is {self.muon_scaling!r} and optimizer is not 'muon': pass both")
+
+    def body(self) -> tuple[bytes, ...]:
+        """Give the body that creates the resources, or estimates their cost."""
+        scaling = None if self.muon_scaling is None else _SCALING[self.muon_scaling]
+        optimizer = None if self.optimizer is None else {self.optimizer: {"scaling_strategy": scaling}}
+        return (
+            dumps(
+                {
+                    "base_model": self.base_model,
+                    "base_weights_ref": self.base_weights,
+                    "compute_config": {"gpu_type": self.gpu_type, "num_generator_replicas": self.num_generators},
+                    "inactive_timeout": self.inactive_timeout,
+                    "lora_enabled": self.lora,
+                    "optimizer_config": optimizer,
+                }
+            ),
+        )
+
+
 @dataclass(frozen=True)
 class OpenSession:
     """A session that runs, and what it allows.
@@ -93,6 +139,7 @@ class OpenSession:
         resources_id: the resources it runs on.
         owned: whether we created it, so that leaving it stops it.
         limits: batch size and length; None where the service does not say.
+        stops_resources: whether stopping it stops the resources too, for they were created for it.
     """
 
     id: str
@@ -100,3 +147,4 @@ class OpenSession:
     resources_id: str
     owned: bool
     limits: Limits | None
+    stops_resources: bool = True

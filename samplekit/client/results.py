@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from samplekit.errors import SampleError
@@ -20,6 +20,7 @@ from samplekit.wire.answers import (
     parse_logprobs,
     parse_metrics,
 )
+from samplekit.wire.listings import Checkpoint, checkpoint_of
 
 if TYPE_CHECKING:
     from samplekit.sample import ModelInput
@@ -92,6 +93,13 @@ def parse_step(output: JsonObject) -> int:
 def parse_version(output: JsonObject) -> int:
     """Parse which version of the weights the generators have."""
     return as_int(output.get("weights_version"), "weights_version")
+
+
+def parse_saved(output: JsonObject, kind: str, about: Mapping[str, str]) -> Checkpoint:
+    """Parse which checkpoint was saved; base model and session come from ``about`` where the answer is silent."""
+    found = checkpoint_of(as_object(output.get("checkpoint")), kind.removesuffix("-checkpoint"))
+    silent = {name: value for name, value in about.items() if not getattr(found, name)}
+    return replace(found, **silent)  # type: ignore[arg-type]
 
 
 def parse_groups(output: JsonObject, prompts: Sequence[ModelInput], operation_id: str) -> list[Group]:

@@ -6,8 +6,10 @@ import asyncio
 import random
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from samplekit.client.progress import Listener, TerminalLine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,6 +31,7 @@ class Runtime:
         async_sleep: the same, awaited.
         random: uniform in [0, 1), for jitter.
         new_key: makes idempotency keys.
+        listener: told of progress; the default shows it in a terminal, and nothing elsewhere.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -37,3 +40,4 @@ class Runtime:
     async_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     new_key: Callable[[], str] = new_key
+    listener: Listener = field(default_factory=TerminalLine)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from samplekit.client import calls
+from samplekit.client import calls, lifecycle
 from samplekit.client.generation import GenerationSettings, model_inputs
 from samplekit.client.operations import Operation
 from samplekit.client.registry import warn_of_leftovers
 from samplekit.client.state import Samples, SessionState
+from samplekit.wire.names import OperationKind
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from samplekit.client.results import TrainResult
     from samplekit.losses import Loss
     from samplekit.rollouts import Group
+    from samplekit.wire.listings import Checkpoint
 
 T = TypeVar("T")
 
@@ -101,7 +103,8 @@ class Session(SessionState):
             eps: None means 1e-8.
             weight_decay: None means 0.
             grad_clip_norm: None means 1.0; 0 does not clip.
-            muon: settings of Muon, with Adam's under ``"adam"``, on resources made for it.
+            muon: settings of Muon (learning_rate, momentum, newton_schulz_steps, weight_decay, grad_clip_norm), with
+                Adam's under ``"adam"``; on resources made with ``optimizer="muon"``.
 
         Raises:
             SampleError: a setting is out of range.
@@ -156,6 +159,18 @@ class Session(SessionState):
             kind: ``"synchronous"``, ``"background_publish"`` or ``"pipeline"``.
         """
         return self._submit(calls.weights_sync(kind))
+
+    def save_inference_checkpoint(self) -> Operation[Checkpoint]:
+        """Save weights to serve or to download with ``client.download``."""
+        return self._submit(calls.save_checkpoint(OperationKind.INFERENCE_CHECKPOINT, self._about()))
+
+    def save_training_checkpoint(self) -> Operation[Checkpoint]:
+        """Save weights and the optimizer's state, to go on from with ``client.session(resume_from=...)``."""
+        return self._submit(calls.save_checkpoint(OperationKind.TRAINING_CHECKPOINT, self._about()))
+
+    def rename(self, name: str) -> None:
+        """Give the session another name in the service's lists; an empty one clears it."""
+        self._driver.run(lifecycle.rename_session(self._terms, self.id, name))
 
     def operation(self, id: str, kind: str, *, prompts: Sequence[Any] | None = None) -> Operation[Any]:  # noqa: A002
         """Pick up an operation that was submitted earlier, perhaps by another process.

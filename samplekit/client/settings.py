@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -15,19 +15,22 @@ _LONGEST_SHOWN = 60  # characters
 _INT64_MAX = 2**63 - 1  # the service's whole numbers are int64
 
 
-def whole_number(name: str, value: object, *, least: int | None = None) -> int:
+def whole_number(name: str, value: object, *, least: int | None = None, most: int = _INT64_MAX) -> int:
     """Give a whole number that the service can hold, as an int.
 
     Args:
         name: what it is called in errors.
         value: an int of Python or numpy.
         least: the smallest it may be; None for no bound but int64's.
+        most: the largest it may be.
 
     Raises:
         SampleError: it is none, or out of range.
     """
-    if not is_whole_number(value) or not (-_INT64_MAX if least is None else least) <= value <= _INT64_MAX:
+    if not is_whole_number(value) or not (-_INT64_MAX if least is None else least) <= value <= most:
         bound = "" if least is None else f" of {least} or more"
+        if least is not None and most < _INT64_MAX:
+            bound = f" of {least} to {most}"
         raise SampleError(f"{name} is {shown(value)}, expected a whole number{bound} (int64)")
     return int(value)
 
@@ -80,6 +83,16 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SampleError(f"{name} is {shown(value)}, expected a non-empty string")
     return value
+
+
+def one_of(name: str, value: object, known: Collection[str | None]) -> None:
+    """Take one of a few names and nothing else.
+
+    Raises:
+        SampleError: it is another.
+    """
+    if not (value is None or isinstance(value, str)) or value not in known:
+        raise SampleError(f"{name} is {shown(value)}, expected one of {', '.join(map(str, known))}")
 
 
 def several(name: str, values: object, what: str) -> list[Any]:

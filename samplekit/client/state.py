@@ -9,12 +9,12 @@ from samplekit.client import calls, flows
 from samplekit.client.batches import Batch, make_batches
 from samplekit.client.calls import Checks, Prepared, Submission
 from samplekit.client.generation import model_inputs
-from samplekit.client.lifecycle import stop_resources, stop_session
 from samplekit.client.operations import Handle
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
 from samplekit.client.settings import text
 from samplekit.client.steps import Work
+from samplekit.client.stopping import stop_all, stop_session
 from samplekit.errors import ServiceError
 from samplekit.sample import Sample
 from samplekit.wire.answers import OperationAnswer
@@ -87,6 +87,14 @@ class SessionState:
             samples, self.limits, batch_size=batch_size, max_tokens=max_tokens, epochs=epochs, seed=seed
         )
 
+    @property
+    def resources_id(self) -> str:
+        """The model resources it runs on, for ``client.attach_resources``."""
+        return self._opened.resources_id
+
+    def _about(self) -> dict[str, str]:
+        return {"base_model": self.base_model, "session_id": self.id}
+
     def _checks(self) -> Checks:
         return Checks(self.limits, self.allow)
 
@@ -119,16 +127,14 @@ class SessionState:
 
     def _pick_up(self, operation_id: str, kind: str, prompts: Sequence[Any] | None) -> Handle[Any]:
         inputs = None if prompts is None else model_inputs(prompts)
-        parse = calls.parser_of(kind, inputs)
+        parse = calls.parser_of(kind, inputs, self._about())
         return Handle(self._terms, self.id, kind, None, OperationAnswer(text("id", operation_id), ""), parse)
 
     def _stop_flow(self) -> Flow[None]:
         """Stop the session, and the resources if we made them, even where the session cannot be stopped."""
-        try:
-            yield from stop_session(self._terms, self.id)
-        finally:
-            if self._opened.owned:
-                yield from stop_resources(self._terms, self._opened.resources_id)
+        if self._opened.owned and self._opened.stops_resources:
+            return stop_all(self._terms, self.id, self._opened.resources_id)
+        return stop_session(self._terms, self.id)
 
     def _leave_flow(self, *, orderly: bool) -> Flow[Leftovers]:
         """Stop what was created, after what was submitted has finished; at once where an error ends the block."""

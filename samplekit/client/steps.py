@@ -56,10 +56,26 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """Send a request and hand on what a successful answer holds, piece by piece; its Reply has no body then.
+
+    Attributes:
+        request: a GET.
+        begin: is given the answer's status and headers, and gives what takes the pieces, off the event loop where there
+            is one; None takes nothing.
+        after: called after every piece.
+    """
+
+    request: Request
+    begin: Callable[[Reply], Callable[[bytes], None] | None]
+    after: Callable[[], None]
+
+
+@dataclass(frozen=True)
 class Held:
     """A step whose outcome the flow must learn: a cancelled task does it to its end, and is cancelled afterwards."""
 
-    step: Request | Pause | Work
+    step: Request | Pause | Work | Fetch
 
 
 def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
@@ -111,5 +127,5 @@ class Failure:
 
 
 Outcome: TypeAlias = Reply | Failure
-Step: TypeAlias = Request | Pause | Work | Held
+Step: TypeAlias = Request | Pause | Work | Fetch | Held
 Flow: TypeAlias = Generator[Step, Any, T]

@@ -101,31 +101,6 @@ class CostEstimate:
     price_per_hour: float
 
 
-@dataclass(frozen=True)
-class Lifecycle:
-    """Model resources or a training session, as far as waiting for them needs.
-
-    Attributes:
-        id: the service's id.
-        status: one of `ResourcesStatus` or `SessionStatus`, or a status we do not know.
-        base_model: the model it is for.
-        resources_id: of a session, the resources it runs on.
-        lora_rank: of a LoRA session, its rank.
-        step: optimizer steps done.
-        queue_position: place among those who wait for hardware.
-        detail: what the service says about an error.
-    """
-
-    id: str
-    status: str
-    base_model: str = ""
-    resources_id: str = ""
-    lora_rank: int | None = None
-    step: int = 0
-    queue_position: int | None = None
-    detail: str = ""
-
-
 def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     """Parse an answer; NaN, which some servers print, is read as such.
 
@@ -163,23 +138,6 @@ def parse_operation(body: bytes) -> OperationAnswer:
     )
 
 
-def parse_lifecycle(body: bytes) -> Lifecycle:
-    """Parse what creating, getting or stopping resources or a session answers."""
-    answer = parse_object(body)
-    error = as_object(answer.get("error"))
-    lora = as_object(answer.get("lora_config"))
-    return Lifecycle(
-        as_id(answer, "id"),
-        str(answer.get("status", "")),
-        str(answer.get("base_model") or ""),
-        str(answer.get("model_resources_id") or ""),
-        as_int(lora["rank"], "lora_config.rank") if lora.get("rank") is not None else None,
-        as_int(answer.get("step") or 0, "step"),
-        _optional_int(as_object(answer.get("status_details")), "queue_position"),
-        " ".join(str(error[name]) for name in ("code", "message") if error.get(name)),
-    )
-
-
 def parse_supported_models(body: bytes) -> list[SupportedModel]:
     """Parse which models the service trains, each with its limits."""
     return [_supported_model(as_object(item)) for item in as_list(parse_object(body).get("data"), "data")]
@@ -195,7 +153,7 @@ def _supported_model(item: JsonObject) -> SupportedModel:
         str(chosen.get("gpu_type") or default),
         _first_limits(trainers, "lora"),
         _first_limits(trainers, "full"),
-        _optional_int(as_object(chosen.get("generator_config")), "context_length"),
+        as_optional_int(as_object(chosen.get("generator_config")), "context_length"),
     )
 
 
@@ -208,7 +166,7 @@ def _limits(config: JsonObject) -> Limits:
     return Limits(
         as_int(config.get("max_batch_size"), "max_batch_size"),
         as_int(config.get("max_seq_length"), "max_seq_length"),
-        _optional_int(config, "max_rank"),
+        as_optional_int(config, "max_rank"),
     )
 
 
@@ -288,6 +246,7 @@ def as_floats(value: Any, name: str) -> FloatArray:  # noqa: ANN401 - any JSON
         raise AnswerError(f"the answer's {name!r} holds something that is no number") from error
 
 
-def _optional_int(answer: JsonObject, name: str) -> int | None:
+def as_optional_int(answer: JsonObject, name: str) -> int | None:
+    """Give a member that may be missing or null as an int."""
     value = answer.get(name)
     return None if value is None else as_int(value, name)

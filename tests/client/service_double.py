@@ -6,12 +6,13 @@ import asyncio
 import inspect
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 
-from samplekit.client import AsyncClient, AsyncOperation, AsyncSession, Client, Runtime
+from samplekit.client import AsyncClient, AsyncOperation, AsyncResources, AsyncSession, Client, Runtime
 
 URL = "https://service.example"
 KEY = "sk-secret-0123456789"
@@ -38,6 +39,7 @@ MODELS = {
     ]
 }
 STATUS = "TRAINING_OPERATION_STATUS_"
+_ASYNC = (AsyncClient, AsyncSession, AsyncOperation, AsyncResources)
 
 
 @dataclass
@@ -48,6 +50,7 @@ class FakeTime:
     wall: float = 1_800_000_000.0
     pauses: list[float] = field(default_factory=list)
     chance: float = 0.0
+    listener: Callable[[Any], None] = lambda _: None
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -64,6 +67,7 @@ class FakeTime:
             sleep=self.sleep,
             async_sleep=self.async_sleep,
             random=lambda: self.chance,
+            listener=self.listener,
         )
 
 
@@ -115,6 +119,8 @@ class Double:
     def _respond(found: Any, request: httpx.Request) -> httpx.Response:
         if callable(found):
             found = found(request)
+            if isinstance(found, httpx.Response):
+                return found
         if isinstance(found, Exception):
             raise found
         if isinstance(found, httpx.Response):  # a fresh one, for it may be given again
@@ -152,7 +158,7 @@ class Side:
     def wrap(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self.wrap(item) for item in value]
-        return Face(value, self) if isinstance(value, AsyncClient | AsyncSession | AsyncOperation) else value
+        return Face(value, self) if isinstance(value, _ASYNC) else value
 
 
 class Face:

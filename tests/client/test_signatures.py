@@ -6,7 +6,17 @@ import inspect
 
 import pytest
 
-from samplekit.client import AsyncClient, AsyncOperation, AsyncSession, Client, Operation, Session, TrainResult
+from samplekit.client import (
+    AsyncClient,
+    AsyncOperation,
+    AsyncResources,
+    AsyncSession,
+    Client,
+    Operation,
+    Resources,
+    Session,
+    TrainResult,
+)
 
 EXPECTED = {
     (Client, "__init__"): "self, *, base_url=None, api_key=None, timeout=300.0, max_retries=7, transport=None",
@@ -15,6 +25,23 @@ EXPECTED = {
     (Client, "session"): "self, *, base_model=None, lora_rank=None, lora_alpha=None, lora_seed=None, num_generators=1, "
     "name=None, resume_from=None",
     (Client, "attach"): "self, session_id",
+    (Client, "download"): "self, checkpoint_id, folder, *, variant='adapter'",
+    (Client, "checkpoints"): "self, *, session_id=None, kind=None, base_model=None, limit=None",
+    (Client, "sessions"): "self, *, status=(), created_by=None, resources_id=None, limit=None",
+    (Client, "resources"): "self, *, status=(), created_by=None, limit=None",
+    (Client, "attach_resources"): "self, resources_id",
+    (
+        Client,
+        "create_resources",
+    ): "self, *, base_model=None, lora=False, num_generators=1, gpu_type=None, optimizer=None, "
+    "muon_scaling=None, inactive_timeout=None, base_weights=None",
+    (Resources, "session"): "self, *, lora_rank=None, lora_alpha=None, lora_seed=None, name=None, resume_from=None",
+    (Resources, "extend"): "self, seconds",
+    (Resources, "wait"): "self, timeout=3600.0",
+    (Resources, "stop"): "self",
+    (Session, "save_inference_checkpoint"): "self",
+    (Session, "save_training_checkpoint"): "self",
+    (Session, "rename"): "self, name",
     (Session, "forward"): "self, samples, loss",
     (Session, "forward_backward"): "self, samples, loss, *, return_logprobs=False",
     (Session, "custom_forward_backward"): "self, samples, gradients",
@@ -30,7 +57,7 @@ EXPECTED = {
     (Operation, "result"): "self, timeout=300.0",
     (Operation, "done"): "self",
 }
-ASYNC = {Client: AsyncClient, Session: AsyncSession, Operation: AsyncOperation}
+ASYNC = {Client: AsyncClient, Session: AsyncSession, Operation: AsyncOperation, Resources: AsyncResources}
 
 
 def spelled(function):

@@ -3,7 +3,8 @@ import pytest
 
 from samplekit.server import LocalService
 from samplekit.wire import names as wire
-from samplekit.wire.answers import parse_cost, parse_lifecycle, parse_supported_models
+from samplekit.wire.answers import parse_cost, parse_supported_models
+from samplekit.wire.lifecycles import parse_lifecycle
 
 TINY = {"base_model": "samplekit/tiny"}
 

@@ -1,0 +1,184 @@
+"""Files of a checkpoint, fetched: resumed where they broke off, checked by size, and seen only once they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from samplekit.client.exchange import retry_delay
+from samplekit.client.faults import call_error
+from samplekit.client.flows import Terms, request_for
+from samplekit.client.progress import Transferred
+from samplekit.client.settings import one_of, shown, text
+from samplekit.client.steps import Failure, Fetch, Outcome, Pause, Reply, Request
+from samplekit.errors import SampleError, ServiceError
+from samplekit.wire import names
+from samplekit.wire.listings import CheckpointFile, parse_files
+
+if TYPE_CHECKING:
+    from samplekit.client.steps import Flow
+
+_VARIANTS = ("adapter", "merged")
+_EXPIRED = frozenset({401, 403, 404, 410})  # what object stores answer once a signed URL has run out
+_WHOLE, _PART, _BEYOND_END = 200, 206, 416
+_RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
+
+
+def download_checkpoint(
+    terms: Terms, checkpoint_id: object, folder: str | os.PathLike[str], variant: str
+) -> Flow[list[Path]]:
+    """Fetch a checkpoint's files into a folder; they appear under their names once all of them are whole.
+
+    When it breaks off, what was fetched stays beside them under a name that begins with a dot: asked again, only the
+    rest is fetched.
+
+    Raises:
+        SampleError: the variant is unknown, or the folder is a file.
+        ServiceError: the service will not give the files, or not with the sizes it named.
+        OSError: a file cannot be written.
+    """
+    one_of("variant", variant, _VARIANTS)
+    identity = text("checkpoint_id", checkpoint_id)
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise SampleError(f"folder is {shown(str(target))}, which is a file: name a folder")
+    files = yield from _files(terms, identity, variant)
+    for item in files:
+        _require_plain(item.filename)
+    target.mkdir(parents=True, exist_ok=True)
+    parts = [PartFile(target, item, f"{identity}/{variant}") for item in files]
+    for part in parts:
+        yield from _complete(terms, part, lambda: _files(terms, identity, variant))
+    return [part.publish() for part in parts]
+
+
+def _files(terms: Terms, checkpoint_id: str, variant: str) -> Flow[list[CheckpointFile]]:
+    what = f"get the {variant} files of checkpoint {checkpoint_id}"
+    query = {"variant": f"CHECKPOINT_VARIANT_{variant.upper()}"}
+    request = request_for(names.DOWNLOAD_CHECKPOINT, what, query=query, checkpoint_id=checkpoint_id)
+    files = yield from terms.call(request, parse_files)
+    if not files:
+        raise ServiceError(f"could not {what}: the service names none; ask for the other variant")
+    return files
+
+
+def _require_plain(filename: str) -> None:
+    """Refuse a name that could leave the folder, or hide in it."""
+    if filename.startswith(".") or not filename.isprintable() or set(filename) & set('/\\:*?"<>|'):
+        raise ServiceError(
+            f"the service names a file {shown(filename)}, expected a plain file name: nothing was fetched"
+        )
+
+
+class PartFile:
+    """A file that is being fetched, under a name of its own until it is whole."""
+
+    def __init__(self, folder: Path, item: CheckpointFile, source: str) -> None:
+        digest = hashlib.sha256(f"{source}/{item.size}".encode()).hexdigest()[:12]
+        self.item = item
+        self._path, self._target = folder / f".{item.filename}.{digest}.part", folder / item.filename
+        self.num_bytes = self._path.stat().st_size if self._path.exists() else 0
+        if self.num_bytes > item.size:
+            self.discard()
+
+    @property
+    def num_missing(self) -> int:
+        """Bytes that are not here yet."""
+        return self.item.size - self.num_bytes
+
+    def begin(self, reply: Reply) -> Callable[[bytes], None] | None:
+        """Take an answer: go on where it goes on, else start over."""
+        if reply.status == _PART:
+            found = _RANGE.fullmatch(reply.headers.get("content-range", "").strip())
+            if found is None or int(found[1]) != self.num_bytes:
+                self.discard()
+                return None
+        else:
+            self.discard()
+            self._path.touch()
+        return self.append
+
+    def append(self, piece: bytes) -> None:
+        """Keep the next bytes.
+
+        Raises:
+            ServiceError: they are more than the service said there are.
+        """
+        if self.num_bytes + len(piece) > self.item.size:
+            self.discard()
+            raise ServiceError(
+                f"{self.item.filename} has more than the {self.item.size} bytes that the service named: "
+                "nothing of it was kept; report it to the service"
+            )
+        with self._path.open("ab") as stream:
+            stream.write(piece)
+        self.num_bytes += len(piece)
+
+    def discard(self) -> None:
+        """Drop what is here."""
+        self._path.unlink(missing_ok=True)
+        self.num_bytes = 0
+
+    def publish(self) -> Path:
+        """Give it its name."""
+        with self._path.open("rb") as stream:
+            os.fsync(stream.fileno())
+        self._path.replace(self._target)
+        return self._target
+
+
+def _complete(terms: Terms, part: PartFile, renew: Callable[[], Flow[list[CheckpointFile]]]) -> Flow[None]:
+    """Fetch the rest of a file, trying again as often as the protocol allows without a byte of progress."""
+    url, attempt, renewed = part.item.url, 0, False
+    if part.item.size == 0:
+        part.begin(Reply(_WHOLE, {}, b""))
+    while part.num_missing:
+        before = part.num_bytes
+        request = _request(part, url)
+        outcome: Outcome = yield Fetch(request, part.begin, lambda: _tell(terms, part))
+        if not part.num_missing:
+            return
+        if part.num_bytes > before:
+            attempt, renewed = 0, False
+        if isinstance(outcome, Reply) and outcome.status in _EXPIRED and not renewed:
+            url, renewed = _url_of(part.item, (yield from renew())), True
+            continue
+        outcome = _as_fault(outcome, part)
+        delay = retry_delay(request, outcome, attempt, terms.runtime)
+        if delay is None or attempt >= terms.payload_retries:
+            raise call_error(request, outcome, tries=attempt + 1)
+        attempt += 1
+        yield Pause(delay)
+
+
+def _request(part: PartFile, url: str) -> Request:
+    headers = {"accept": "*/*", "accept-encoding": "identity"}
+    if part.num_bytes:
+        headers["range"] = f"bytes={part.num_bytes}-"
+    what = f"download {part.item.filename}"
+    return Request(what, "GET", url, headers=headers, repeatable=True, authorized=False)
+
+
+def _as_fault(outcome: Outcome, part: PartFile) -> Outcome:
+    """Take an answer that ended before the file did for a lost one."""
+    if not isinstance(outcome, Reply) or outcome.status not in {_WHOLE, _PART, _BEYOND_END}:
+        return outcome
+    if outcome.status == _BEYOND_END:
+        part.discard()
+    return Failure(f"{part.num_bytes} of {part.item.size} bytes came", sent=True)
+
+
+def _url_of(wanted: CheckpointFile, files: list[CheckpointFile]) -> str:
+    """Find a file's new URL."""
+    for item in files:
+        if (item.filename, item.size) == (wanted.filename, wanted.size):
+            return item.url
+    raise ServiceError(f"the service names no {wanted.filename} of {wanted.size} bytes any more: download it again")
+
+
+def _tell(terms: Terms, part: PartFile) -> None:
+    terms.runtime.listener(Transferred(part.item.filename, part.num_bytes, part.item.size))

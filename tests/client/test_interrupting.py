@@ -1,0 +1,100 @@
+"""Ctrl-C in a blocking program leaves nothing that costs, at whatever request it comes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+
+import httpx
+import pytest
+from service_double import KEY, OPERATIONS, URL, Double, FakeTime, operation
+
+from samplekit.client import Client
+
+CREATED = re.compile(r"POST .*/model-resources")
+STOPPED = re.compile(r"POST .*/res-1/stop")
+SETTLING = 0.02  # seconds in which the main thread hears of a signal
+
+
+class Interrupted(httpx.BaseTransport):
+    """Interrupts the process at one request, before or after the service acts on it; counts what costs."""
+
+    def __init__(self, double, number, when, times=1):
+        self.double, self.number, self.when, self.times = double, number, when, times
+        self.running = self.asked = 0
+
+    def handle_request(self, request):
+        request.read()
+        call = f"{request.method} {request.url.path}"
+        self.asked += 1
+        here = self.asked == self.number
+        if here and self.when == "before":
+            self.interrupt()
+        self.running += bool(CREATED.fullmatch(call))
+        response = self.double(request)
+        self.running -= bool(STOPPED.fullmatch(call)) and response.status_code == 200
+        if here and self.when == "after":
+            self.interrupt()
+        return response
+
+    def interrupt(self):
+        for _ in range(self.times):
+            os.kill(os.getpid(), signal.SIGINT)  # as a terminal does: heard by the main thread
+            time.sleep(SETTLING)
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def use(transport):
+    """Open, use and leave a session."""
+    client = Client.with_runtime(FakeTime().runtime(), base_url=URL, api_key=KEY, transport=transport)
+    with client, client.session(base_model="m") as session:
+        session.optim_step().result()
+
+
+def prepared():
+    double = Double()
+    double.answer(f"POST {OPERATIONS}/.*", operation("PENDING"))
+    double.answer(f"GET {OPERATIONS}/.*", operation("RUNNING"), operation("COMPLETED", {"step": 1}))
+    return double
+
+
+def num_requests():
+    transport = Interrupted(prepared(), 0, "before")
+    use(transport)
+    return transport.asked
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interruption_at_any_request_leaves_nothing_running(when):
+    total = num_requests()
+    assert total >= 9
+    for number in range(1, total + 1):
+        transport = Interrupted(prepared(), number, when)
+        with pytest.raises(KeyboardInterrupt):
+            use(transport)
+        assert transport.asked >= number
+        assert transport.running == 0, f"interrupted {when} request {number}, resources were left running"
+
+
+def test_a_second_interruption_during_a_create_gives_up_and_says_what_it_means():
+    transport = Interrupted(prepared(), 2, "after", times=2)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        use(transport)
+    assert "may run still" in str(caught.value.__notes__)
+
+
+def test_an_interrupted_create_that_fails_says_how_to_look_for_it():
+    double = prepared()
+    double.answer("POST .*/model-resources", httpx.Response(500))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        use(Interrupted(double, 2, "before"))
+    assert "look for it with GET" in str(caught.value.__notes__)
+    assert len(double.calls("POST .*/model-resources")) == 1
