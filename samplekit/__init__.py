@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from samplekit._version import __version__
 
 if TYPE_CHECKING:
-    from samplekit.batching import labels_from_mask
+    from samplekit.batching import FLUSH, SampleBatch, batch, labels_from_mask, unpack
     from samplekit.build import build_sample
     from samplekit.chat import (
         BuildResult,
@@ -75,6 +75,7 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "DRO",
     "EncodedText",
     "EncodingDrift",
+    "FLUSH",
     "FileFormatError",
     "Finding",
     "GRPO",
@@ -94,6 +95,7 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "Record",
     "Report",
     "Sample",
+    "SampleBatch",
     "SampleBuilder",
     "SampleError",
     "SampleList",
@@ -110,6 +112,7 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "Turn",
     "__version__",
     "balance",
+    "batch",
     "build_chat_samples",
     "build_grpo_samples",
     "build_sample",
@@ -128,11 +131,12 @@ __all__ = [  # noqa: RUF022 - in the plain order of sorted()
     "read_chats",
     "read_samples",
     "rollout_metrics",
+    "unpack",
     "write_samples",
 ]
 
 _HOMES = {
-    "batching": ("labels_from_mask",),
+    "batching": ("FLUSH", "SampleBatch", "batch", "labels_from_mask", "unpack"),
     "build": ("build_sample",),
     "chat": ("BuildResult", "ChatTemplate", "SampleBuilder", "Skipped", "TemplateReport", "Turn", "build_chat_samples"),
     "checks": ("Finding", "Report", "check"),

@@ -14,6 +14,7 @@ from samplekit.sample.arrays import (
     AnyArray,
     ArrayT,
     FloatArray,
+    IntArray,
     floats_array,
     freeze,
     ids_array,
@@ -92,6 +93,27 @@ def build_sample(
     shifted = {"target_tokens": sequence[1:], **{name: _cut(values, kept)[1:] for name, values in arrays.items()}}
     _refuse_untrained(cast("FloatArray", shifted["weights"]), mask, max_length)
     return trusted_sample(sequence[:-1], shifted, _key(routed_experts_key), _info(info))
+
+
+def shift_rows(values: ArrayT, widths: IntArray, *, targets: bool) -> ArrayT:
+    """Shift rows that lie end to end: what their positions read, or what they are to predict.
+
+    A row of W values has W - 1 positions. Position i reads value i, so inputs lose each row's last value; it predicts
+    value i + 1, so targets lose each row's first.
+
+    Args:
+        values: rows end to end, shape (N,).
+        widths: how many values each row has, int64 (B,), 1 or more, N in all.
+        targets: which of the two to give.
+
+    Returns:
+        Rows end to end, shape (N - B,), a copy.
+    """
+    kept = slice(1, None) if targets else slice(0, -1)
+    if len(widths) and widths.min() == widths.max():
+        return cast("ArrayT", values.reshape(len(widths), -1)[:, kept].reshape(-1))
+    ends = np.cumsum(widths)
+    return cast("ArrayT", np.delete(values, ends - widths if targets else ends - 1))
 
 
 def _kept(length: int, max_length: int | None, truncation: str) -> slice:

@@ -18,7 +18,7 @@ EVERYTHING_BUILT_SO_FAR = {
     "SampleList", "Step", "Trajectory", "build_grpo_samples", "build_trajectory_samples", "group_advantages",
     "group_from_openai", "group_from_vllm", "groups_from_openai", "groups_from_together",
     "EncodingDrift", "encoding_drift", "group_metrics", "rollout_metrics",
-    "PackedRecord", "Plan", "Record", "StreamingPacker", "balance", "pack", "plan_packing",
+    "FLUSH", "SampleBatch", "batch", "unpack", "PackedRecord", "Plan", "Record", "StreamingPacker", "balance", "pack", "plan_packing",
     "__version__",
 }  # fmt: skip
 
@@ -122,6 +122,18 @@ SIGNATURES = {
     "StreamingPacker": ({"max_length": REQUIRED}, {"pad_id": REQUIRED, "num_open": 64}),
     "StreamingPacker.add": ({"self": REQUIRED, "record": REQUIRED}, {}),
     "StreamingPacker.flush": ({"self": REQUIRED}, {}),
+    "unpack": ({"per_token": REQUIRED, "batch": REQUIRED}, {}),
+    "batch": ({"records": REQUIRED, "microbatch_size": REQUIRED}, {"drop_last": True}),
+    "SampleBatch.to_framework": (
+        {"self": REQUIRED, "framework": REQUIRED}, {"mask_boundaries": True, "pad_to_multiple_of": None},
+    ),
+    "SampleBatch.to_training": (
+        {"self": REQUIRED},
+        {"tokens_field": "auto", "return_labels": False, "ignore_index": -100, "dtype": "auto", "extra_fields": (),
+         "rename_fields": None, "exclude_fields": (), "flatten": False, "return_num_valid_tokens": False,
+         "return_loss_mask": False, "return_cu_seqlens": False, "return_padding_mask": False, "eos_mask_loss": False,
+         "eos_token_id": None, "position_mode": "preserve"},
+    ),
     "labels_from_mask": ({"tokens": REQUIRED, "loss_mask": REQUIRED}, {"ignore_index": -100}),
     "read_chats": ({"source": REQUIRED}, {}),
     "read_samples": ({"path": REQUIRED}, {}),

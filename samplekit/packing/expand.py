@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from samplekit.packing.histogram import Pattern
-from samplekit.sample.arrays import IntArray
+from samplekit.sample.arrays import AnyArray, IntArray
 
 
 def expand(patterns: list[Pattern], lengths: IntArray) -> tuple[IntArray, IntArray]:
@@ -48,6 +48,6 @@ def _exclusive(counts: IntArray) -> IntArray:
     return np.cumsum(counts) - counts
 
 
-def _narrowed(lengths: IntArray) -> IntArray:
+def _narrowed(lengths: IntArray) -> AnyArray:
     """Hold short lengths in 16 bits, which numpy sorts by radix."""
     return lengths.astype(np.uint16) if lengths.max() < 1 << 16 else lengths

@@ -37,8 +37,10 @@ class PackedRecord(Record):
     @property
     def document_ids(self) -> IntArray:
         """Which document each token is of, int64 (W,): 1 for the first, 0 for padding."""
-        numbers = np.repeat(np.arange(1, len(self.seq_lens) + 1), self.seq_lens)
-        return freeze(np.concatenate([numbers, np.zeros(self.padding_length, np.int64)]))
+        numbers = np.zeros(self.length, np.int64)
+        filled = self.length - self.padding_length
+        numbers[:filled] = np.repeat(np.arange(1, len(self.seq_lens) + 1), self.seq_lens)
+        return freeze(numbers)
 
     @property
     def documents(self) -> list[Record]:
@@ -136,5 +138,5 @@ def _as_floats(record: Record, names: set[str]) -> Record:
 
 
 def _filled(parts: Sequence[ArrayT], padding: int, value: int) -> ArrayT:
-    joined = np.concatenate([*parts, np.full(padding, value, parts[0].dtype)])
-    return freeze(cast("ArrayT", joined))
+    filling = cast("ArrayT", np.full(padding, value, parts[0].dtype))
+    return freeze(cast("ArrayT", np.concatenate([*parts, filling])))

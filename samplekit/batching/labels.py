@@ -1,7 +1,4 @@
-"""Arrays for trainers of one's own: so far the labels of one sequence.
-
-Rows of many sequences (``batch``, ``SampleBatch.to_training``) find their place here too.
-"""
+"""Labels of one sequence, for models that shift inside."""
 
 from __future__ import annotations
 

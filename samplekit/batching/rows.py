@@ -1,0 +1,159 @@
+"""The records of a batch, laid end to end: one array of each kind, and how wide each row is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from samplekit.batching.options import TrainingOptions
+from samplekit.build import shift_rows
+from samplekit.packing import PackedRecord, Record
+from samplekit.packing.record import trusted_record
+from samplekit.sample.arrays import AnyArray, ArrayT, FloatArray, IntArray
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows end to end, N values in all.
+
+    Attributes:
+        records: as many as there are rows.
+        widths: tokens of every row, int64 (B,).
+        tokens: int64 (N,).
+        loss_mask: float32 (N,), None where no record has one.
+        positions: int64 (N,), None where no record has any.
+        extras: the extra fields that were asked for, (N,) each.
+    """
+
+    records: Sequence[Record]
+    widths: IntArray
+    tokens: IntArray
+    loss_mask: FloatArray | None
+    positions: IntArray | None
+    extras: dict[str, AnyArray]
+
+    @cached_property
+    def padding(self) -> Flags:
+        """Where padding stands: at the end of a row, told by its length and never by an id."""
+        lengths = np.array([record.padding_length for record in self.records], dtype=np.int64)
+        if not lengths.any():
+            return np.zeros(len(self.tokens), dtype=np.bool_)
+        flags = np.tile([False, True], len(lengths))
+        return np.repeat(flags, np.stack([self.widths - lengths, lengths], axis=1).reshape(-1))
+
+    @cached_property
+    def starts(self) -> Flags:
+        """Where a segment starts: a row, a document (its positions start again) or the padding, which is one."""
+        ends = np.cumsum(self.widths)
+        starts = np.zeros(len(self.tokens), dtype=np.bool_)
+        if self.positions is not None:
+            starts = self.positions == 0
+            starts |= np.diff(self.positions, prepend=0) < 0
+            if self.padding.any():
+                starts &= ~self.padding
+        lengths = np.array([record.padding_length for record in self.records], dtype=np.int64)
+        starts[ends - self.widths] = True
+        starts[(ends - lengths)[lengths > 0]] = True
+        return starts
+
+    @cached_property
+    def document_ids(self) -> IntArray:
+        """Which document of its row each token is of, int64 (N,): 1 for the first, 0 for padding."""
+        numbers = np.cumsum(self.starts, dtype=np.int64)
+        before = numbers[np.cumsum(self.widths) - self.widths] - 1
+        found: IntArray = np.where(self.padding, 0, numbers - np.repeat(before, self.widths))
+        return found
+
+    def inputs(self, values: ArrayT, *, shifted: bool) -> ArrayT:
+        """Give values as positions read them: all of them, or all but each row's last."""
+        return shift_rows(values, self.widths, targets=False) if shifted else values
+
+    def targets(self, values: ArrayT) -> ArrayT:
+        """Give values as positions predict them: all but each row's first."""
+        return shift_rows(values, self.widths, targets=True)
+
+
+def lay_out(records: Sequence[Record], options: TrainingOptions) -> Rows:
+    """Lay records end to end, filled up as pad_to_multiple_of asks.
+
+    Raises:
+        ValueError: a record lacks a field that others have, or that was asked for.
+    """
+    records = _filled_up(records, options)
+    masks = _in_all("loss_mask", [record.loss_mask for record in records])
+    positions = _in_all("positions", [record.per_token.get("positions") for record in records])
+    return Rows(
+        records,
+        np.array([record.length for record in records], dtype=np.int64),
+        _joined([record.tokens for record in records], np.int64),
+        None if masks is None else _joined(masks, np.float32),
+        None if positions is None else _joined(positions, np.int64),
+        {name: _extra(name, records) for name in options.extra_fields},
+    )
+
+
+def _joined(parts: Sequence[AnyArray], dtype: Any) -> Any:  # noqa: ANN401 - arrays of that dtype
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+def _in_all(name: str, values: Sequence[AnyArray | None]) -> list[AnyArray] | None:
+    """Give a field's arrays, None where no record has it."""
+    lacking = [place for place, value in enumerate(values) if value is None]
+    if lacking and len(lacking) < len(values):
+        raise ValueError(
+            f"records[{lacking[0]}] has no {name!r}, which other records have: give all of them one or none"
+        )
+    return None if lacking or not values else cast("list[AnyArray]", list(values))
+
+
+def _extra(name: str, records: Sequence[Record]) -> AnyArray:
+    found: list[AnyArray] = []
+    for place, record in enumerate(records):
+        values = record.loss_mask if name == "loss_mask" else record.per_token.get(name)
+        if name == "document_ids" and values is None and isinstance(record, PackedRecord):
+            values = record.document_ids
+        if values is None:
+            raise ValueError(
+                f"extra_fields names {name!r}, which records[{place}] lacks: it has {list(record.per_token)}"
+            )
+        found.append(values)
+    return cast("AnyArray", _joined(found, np.float32))
+
+
+def _filled_up(records: Sequence[Record], options: TrainingOptions) -> Sequence[Record]:
+    """Add padding: to every row, or, where rows are flattened, behind the last."""
+    multiple = options.pad_to_multiple_of
+    if multiple is None or not records:
+        return records
+    lost = 1 if options.return_labels else 0  # labels cost each row a position
+    if options.flatten:
+        total = sum(record.length - lost for record in records)
+        *before, last = records
+        return [*before, _padded(last, -total % multiple, options.pad_id)]
+    return [_padded(record, -(record.length - lost) % multiple, options.pad_id) for record in records]
+
+
+def _padded(record: Record, amount: int, pad_id: int | None) -> Record:
+    """Add padding to a record; what padding it has grows, and stays one segment."""
+    if not amount:
+        return record
+    if pad_id is None:
+        pad_id = record.pad_id if isinstance(record, PackedRecord) else 0
+    padding = record.padding_length + amount
+    arrays = {
+        name: np.concatenate([values, np.zeros(amount, values.dtype)]) for name, values in record.per_token.items()
+    }
+    if "positions" in arrays:
+        arrays["positions"][-padding:] = np.arange(padding)
+    tokens = np.concatenate([record.tokens, np.full(amount, pad_id)])
+    mask = None if record.loss_mask is None else np.concatenate([record.loss_mask, np.zeros(amount, np.float32)])
+    if isinstance(record, PackedRecord):
+        arrays.pop("document_ids", None)
+    return trusted_record(tokens, mask, arrays, id=record.id, padding_length=padding)

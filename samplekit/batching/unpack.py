@@ -1,0 +1,103 @@
+"""The way back: values of a batch's tokens or positions, cut into those of each document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from samplekit.batching.batch import SampleBatch
+from samplekit.errors import AlignmentError
+from samplekit.packing import PackedRecord, Record
+from samplekit.sample.arrays import AnyArray, IntArray
+
+
+def unpack(per_token: Any, batch: SampleBatch) -> list[AnyArray]:  # noqa: ANN401 - arrays, tensors or lists
+    """Cut values of a batch into one array a document, in the order of ``batch.documents``; padding is left out.
+
+    Where a value stands decides which document it is of, never a count from one end: rows end in padding.
+
+        >>> from samplekit import pack
+        >>> rows = SampleBatch(pack([Record([1, 11, 2]), Record([1, 2])], 6, pad_id=0))
+        >>> [values.tolist() for values in unpack([[0.5, 1.5, 2.5, 3.5, 4.5, 9.0]], rows)]
+        [[0.5, 1.5, 2.5], [3.5, 4.5]]
+
+    Args:
+        per_token: (B, W), one value a token; or (B, W - 1), one value a position that predicts the next token, as with
+            labels; or either end to end, (N,) or (1, N), with padding that was added behind. Tensors are detached.
+        batch: the batch that the values are of.
+
+    Returns:
+        For values of tokens, as many as the document has; for values of positions, one fewer: the last position of a
+        document predicts nothing of it. So logprobs of positions are what `samplekit.training.compute_loss` takes.
+
+    Raises:
+        AlignmentError: the values have another shape.
+    """
+    ends, shifted = value_ranges(per_token, batch)
+    flat = _flat(per_token)
+    return [flat[start : stop - shifted] for start, stop in ends.tolist()]
+
+
+def value_ranges(per_token: Any, batch: SampleBatch) -> tuple[IntArray, int]:  # noqa: ANN401 - as in unpack
+    """Say where the values of each document stand, end to end: int64 (S, 2); and how many the last position loses.
+
+    Raises:
+        AlignmentError: the values have another shape than the batch.
+    """
+    rows = batch.rows
+    widths = np.array([row.length for row in rows], dtype=np.int64)
+    shifted = _shift_of(_shape(per_token), widths)
+    spans: list[tuple[int, int]] = []
+    for base, row in zip((np.cumsum(widths - shifted) - widths + shifted).tolist(), rows, strict=True):
+        lengths = row.seq_lens if isinstance(row, PackedRecord) else _segments(row)
+        ends = base + np.cumsum(lengths)
+        spans += zip((ends - lengths).tolist(), ends.tolist(), strict=True)
+    return np.array(spans, dtype=np.int64).reshape(-1, 2), shifted
+
+
+def _segments(row: Record) -> IntArray:
+    return np.array([row.length - row.padding_length], dtype=np.int64)
+
+
+def _shift_of(shape: tuple[Any, ...], widths: IntArray) -> int:
+    """Tell values of tokens (0) from values of positions (1) by their shape."""
+    total, rows = int(widths.sum()), len(widths)
+    if len(shape) == 2 and shape[0] == rows and rows:
+        for shifted in (0, 1):
+            if (widths - shifted == np.array(shape[1])).all():
+                return shifted
+    count = shape[-1] if len(shape) == 1 or shape[0] == 1 else None
+    if isinstance(count, int) and count == total - rows:
+        return 1
+    if isinstance(count, int) and count >= total:
+        return 0
+    raise AlignmentError(
+        f"per_token has shape {shape}, the batch's rows are {widths.tolist()} tokens wide, expected one value for each "
+        "token, or for each but the last of a row: pass what the model gave for this batch"
+    )
+
+
+def _shape(per_token: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as in unpack
+    if hasattr(per_token, "shape"):
+        return tuple(per_token.shape)
+    if len(per_token) and (isinstance(per_token[0], Sequence) or hasattr(per_token[0], "shape")):
+        lengths = [len(part) for part in per_token]
+        return len(lengths), lengths[0] if len(set(lengths)) == 1 else tuple(lengths)
+    return (len(per_token),)
+
+
+def _flat(per_token: Any) -> AnyArray:  # noqa: ANN401 - as in unpack
+    if isinstance(per_token, list | tuple):
+        parts = [_plain(part) for part in cast("list[Any]", per_token)]
+        return np.concatenate(parts) if parts and parts[0].ndim else np.array(parts)
+    return _plain(per_token).reshape(-1)
+
+
+def _plain(values: Any) -> AnyArray:  # noqa: ANN401 - as in unpack
+    """Read one array; a tensor that tracks gradients is detached, and bfloat16 widened."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if "bfloat16" in str(values.dtype) else values
+    return np.asarray(values)
