@@ -59,7 +59,7 @@ def hf_arrays(
     """Give rows end to end as transformers models are called: (1, N), labels at their own token.
 
     transformers finds documents by their positions, and its flash attention by cu_seq_lens; either only while there is
-    no attention_mask.
+    no attention_mask. With a cache, which a model in eval mode makes by default, it does not look for them at all.
     """
     del ids
     options = TrainingOptions(
@@ -80,6 +80,7 @@ def hf_arrays(
         "cu_seq_lens_k": cu_seqlens,
         "max_length_q": ends.max_seqlen,
         "max_length_k": ends.max_seqlen,
+        "use_cache": False,
     }
 
 

@@ -77,7 +77,7 @@ def pack(
     )
     rows = [
         join(
-            [_cut(given[place], max_length, oversize) for place in row],
+            [cut_record(given[place], max_length, oversize) for place in row],
             [_id_of(given[place], place) for place in row],
             max_length,
             pad,
@@ -152,7 +152,7 @@ class StreamingPacker:
                 f"sample {place} holds {record.length} tokens, a row holds max_length={self.max_length}: samples are "
                 "never split, so raise max_length or say oversize='drop' or 'truncate'"
             )
-        return None if self.oversize == "drop" else _cut(record, self.max_length, self.oversize)
+        return None if self.oversize == "drop" else cut_record(record, self.max_length, self.oversize)
 
     def _row(self, items: list[tuple[Record, object]]) -> PackedRecord:
         return join(agreed([record for record, _ in items]), [id_ for _, id_ in items], self.max_length, self.pad_id)
@@ -173,7 +173,7 @@ def _document(value: object, place: int) -> Record:
     return record
 
 
-def _cut(record: Record, max_length: int, oversize: str) -> Record:
+def cut_record(record: Record, max_length: int, oversize: str) -> Record:
     """Cut every array of a record by the same slice."""
     if record.length <= max_length:
         return record

@@ -92,8 +92,9 @@ def join(records: Sequence[Record], ids: Sequence[object], max_length: int, pad_
 
 def running_positions(lengths: Sequence[int]) -> IntArray:
     """Count from 0 in every segment, int64 (sum of lengths,), read-only."""
-    sizes = np.array(lengths)
-    return freeze(np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes))
+    sizes = np.array(lengths, dtype=np.int64)
+    counted: IntArray = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return freeze(counted)
 
 
 def agreed(records: Sequence[Record]) -> list[Record]:

@@ -12,6 +12,7 @@ from samplekit.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from samplekit.training.chunks import gather_logprobs as gather_logprobs
+    from samplekit.training.collate import PackingCollator as PackingCollator
     from samplekit.training.diagnostics import FirstStep as FirstStep
     from samplekit.training.diagnostics import diagnose_first_step as diagnose_first_step
     from samplekit.training.diagnostics import policy_diagnostics as policy_diagnostics
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from samplekit.training.gradients import check_gradients as check_gradients
     from samplekit.training.gradients import loss_gradients as loss_gradients
     from samplekit.training.logprobs import target_logprobs as target_logprobs
+    from samplekit.training.packed import packed_logprobs as packed_logprobs
+    from samplekit.training.packed import unpack_tensors as unpack_tensors
     from samplekit.training.reference import LossOutput as LossOutput
     from samplekit.training.reference import closed_form_gradients as closed_form_gradients
     from samplekit.training.reference import compute_loss as compute_loss
@@ -28,6 +31,7 @@ _HOMES = {
     "DpoOutput": "dpo",
     "FirstStep": "diagnostics",
     "LossOutput": "reference",
+    "PackingCollator": "collate",
     "check_gradients": "gradients",
     "closed_form_gradients": "reference",
     "compute_loss": "reference",
@@ -35,14 +39,17 @@ _HOMES = {
     "dpo_loss": "dpo",
     "gather_logprobs": "chunks",
     "loss_gradients": "gradients",
+    "packed_logprobs": "packed",
     "policy_diagnostics": "diagnostics",
     "target_logprobs": "logprobs",
+    "unpack_tensors": "packed",
 }
 
 __all__ = [
     "DpoOutput",
     "FirstStep",
     "LossOutput",
+    "PackingCollator",
     "check_gradients",
     "closed_form_gradients",
     "compute_loss",
@@ -50,8 +57,10 @@ __all__ = [
     "dpo_loss",
     "gather_logprobs",
     "loss_gradients",
+    "packed_logprobs",
     "policy_diagnostics",
     "target_logprobs",
+    "unpack_tensors",
 ]
 
 
