@@ -15,6 +15,7 @@ from samplekit.packing import Oversize, Record, read_record
 from samplekit.packing.lengths import OVERSIZE, whole_number
 from samplekit.packing.pack import cut_record
 from samplekit.packing.packed import running_positions
+from samplekit.packing.record import trusted_record
 from samplekit.sample.kinds import is_mapping
 
 _MASKS = ("loss_mask", "completion_mask", "assistant_masks")
@@ -123,7 +124,13 @@ def _all_masked(records: Sequence[Record]) -> list[Record]:
     return [
         record
         if record.loss_mask is not None
-        else Record(record.tokens, np.ones(record.length), padding_length=record.padding_length, **record.per_token)
+        else trusted_record(
+            record.tokens,
+            np.ones(record.length, np.float32),
+            record.per_token,
+            id=record.id,
+            padding_length=record.padding_length,
+        )
         for record in records
     ]
 
@@ -156,7 +163,8 @@ def _seen(record: Record, seen: Any, label: str) -> Record:  # noqa: ANN401 - bo
         )
     kept = slice(int(places[0]), int(places[-1]) + 1)
     mask = None if record.loss_mask is None else record.loss_mask[kept]
-    return Record(record.tokens[kept], mask, **{name: values[kept] for name, values in record.per_token.items()})
+    arrays = {name: values[kept] for name, values in record.per_token.items()}
+    return trusted_record(record.tokens[kept], mask, arrays, id=record.id)
 
 
 def _mask(item: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an array, or None

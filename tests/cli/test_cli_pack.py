@@ -1,0 +1,52 @@
+"""`samplekit pack`: rows that readers of npz and Parquet open, and a report that adds up."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from samplekit import PackingError, build_sample, write_samples
+from samplekit.cli.pack import pack_command
+
+LENGTHS = (7, 5, 4, 3, 2)
+
+
+@pytest.fixture
+def samples(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    write_samples(path, [build_sample(range(10, 10 + n), [0, *[1] * (n - 1)]) for n in LENGTHS])
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(pack_command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_every_token_and_weight_is_in_the_rows(samples, tmp_path):
+    output = tmp_path / "rows.npz"
+    done = run(samples, "-o", output, "--max-length", 9, "--pad-id", 0, "--json")
+    report = json.loads(done.stdout)
+    assert report["num_tokens_in"] == report["num_tokens_out"] == sum(LENGTHS)
+    assert sum(item["count"] for item in report["histogram"]) == len(LENGTHS)
+    with np.load(output) as rows:
+        assert rows["input_ids"].shape == (report["num_rows"], 9)
+        assert np.count_nonzero(rows["document_ids"]) == sum(LENGTHS)
+        assert rows["loss_mask"].sum() == sum(LENGTHS) - len(LENGTHS)
+
+
+def test_parquet_holds_lists_that_say_where_documents_end(samples, tmp_path):
+    output = tmp_path / "rows.parquet"
+    done = run(samples, "-o", output, "--max-length", 4, "--pad-id", 0, "--oversize", "truncate")
+    assert "truncated" in done.stdout
+    found = pq.read_table(output).to_pydict()
+    assert sorted(n for row in found["seq_lengths"] for n in row) == [2, 3, 4, 4, 4]
+    assert all(len(row) == 4 for row in found["input_ids"])
+
+
+def test_what_cannot_be_packed_is_refused_before_anything_is_written(samples, tmp_path):
+    with pytest.raises(PackingError, match="sample 0 holds 7 tokens"):
+        run(samples, "-o", tmp_path / "rows.npz", "--max-length", 6, "--pad-id", 0)
+    assert not (tmp_path / "rows.npz").exists()
+    assert run(samples, "-o", tmp_path / "rows.txt", "--max-length", 6, "--pad-id", 0).exit_code == 2
