@@ -16,6 +16,12 @@ PYTHON = [code for language, code in BLOCKS if language == "python"]
 SHELL = [line for language, code in BLOCKS if language == "sh" for line in code.splitlines()]
 
 
+def loop(name):
+    """Give the one program of the README that uses a name."""
+    (found,) = [code for code in PYTHON if ">>>" not in code and name in code]
+    return found
+
+
 def test_two_commands_set_everything_up_each_with_its_own_install():
     job, tests = (line for line in SHELL if line.startswith("python3 -m venv "))
     assert job.endswith(".venv/bin/python cookbook/sft.py")
@@ -24,13 +30,22 @@ def test_two_commands_set_everything_up_each_with_its_own_install():
         assert " && .venv/bin/pip install -q -c constraints.txt -e " in line
 
 
-@pytest.mark.parametrize("code", [code for code in PYTHON if ">>>" not in code])
-def test_a_program_runs_as_printed(code, monkeypatch, capsys):
+def printed_numbers(code, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
-    losses = [float(line) for line in capsys.readouterr().out.split()]
+    return [float(line) for line in capsys.readouterr().out.split()]
+
+
+def test_the_fine_tuning_loop_runs_as_printed_and_its_loss_falls(monkeypatch, capsys):
+    losses = printed_numbers(loop("CrossEntropy"), monkeypatch, capsys)
     assert len(losses) >= 4
     assert losses[-1] < losses[0]
+
+
+def test_the_reinforcement_learning_loop_runs_as_printed_and_its_reward_rises(monkeypatch, capsys):
+    rewards = printed_numbers(loop("build_grpo_samples"), monkeypatch, capsys)
+    assert len(rewards) == 12
+    assert sum(rewards[-3:]) > sum(rewards[:3])
 
 
 @pytest.mark.parametrize("code", [code for code in PYTHON if ">>>" in code])
@@ -49,5 +64,14 @@ def test_a_command_line_is_one_the_command_takes(line):
 
 
 def test_the_files_it_points_to_are_there():
-    for name in re.findall(r"`((?:cookbook|benchmarks|docs)/[\w./]+|CHANGELOG\.md)`", TEXT):
+    linked = re.findall(r"\]\(([\w./]+)\)", TEXT)
+    assert "docs/losses.md" in linked
+    for name in linked + re.findall(r"`((?:cookbook|benchmarks|docs)/[\w./]+|CHANGELOG\.md)`", TEXT):
         assert (ROOT / name).exists(), name
+
+
+def test_every_recipe_it_runs_is_there_and_listed():
+    for line in SHELL:
+        if line.startswith("python cookbook/"):
+            assert f"`{line.split()[1]}`" in TEXT
+            assert (ROOT / line.split()[1]).exists()
