@@ -1,4 +1,4 @@
-"""The command line: build, validate, show, template, serve."""
+"""The command line: build, validate, show, template, submit, serve."""
 
 from __future__ import annotations
 

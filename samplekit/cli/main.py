@@ -14,6 +14,7 @@ from samplekit.cli.build import build
 from samplekit.cli.screen import errors
 from samplekit.cli.serve import serve
 from samplekit.cli.show import show
+from samplekit.cli.submit import submit
 from samplekit.cli.template import template
 from samplekit.cli.validate import validate
 from samplekit.errors import MissingExtraError, SamplekitError, ServiceError
@@ -31,13 +32,14 @@ def samplekit() -> None:
       samplekit template samplekit/tiny
       samplekit build chats.jsonl --model samplekit/tiny -o samples.jsonl
       samplekit validate samples.jsonl --model samplekit/tiny
+      samplekit submit samples.jsonl --model samplekit/tiny
       samplekit serve --model samplekit/tiny
 
     Exit codes: 0 fine, 1 the data is at fault, 2 usage, 3 the service, 130 interrupted.
     """
 
 
-for command in (template, build, validate, show, serve):
+for command in (template, build, validate, show, submit, serve):
     samplekit.add_command(command)
 
 

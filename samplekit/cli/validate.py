@@ -42,7 +42,7 @@ def validate(
     check_lock(samples, template)
     if vocab_size is None and template is not None:
         vocab_size = len(template.tokenizer)
-    lines = _Lines(samples)
+    lines = SampleLines(samples)
     report = check(
         counted(iter(lines), "checking samples"),
         loss=_loss(loss),
@@ -66,7 +66,7 @@ def _loss(name: str | None) -> Loss | None:
     return DRO(beta=0.0) if kind is DRO else kind()
 
 
-class _Lines:
+class SampleLines:
     """A file's samples as a batch that remembers the lines they stand on."""
 
     def __init__(self, path: Path) -> None:

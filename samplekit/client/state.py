@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from samplekit.client import calls, flows
@@ -91,6 +92,11 @@ class SessionState:
     def resources_id(self) -> str:
         """The model resources it runs on, for ``client.attach_resources``."""
         return self._opened.resources_id
+
+    def adopt(self) -> None:
+        """Answer for a session that was attached to: stopping or leaving it stops it and the resources it runs on."""
+        self._opened = replace(self._opened, owned=True)
+        self._stops = True
 
     def _about(self) -> dict[str, str]:
         return {"base_model": self.base_model, "session_id": self.id}

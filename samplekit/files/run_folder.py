@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from samplekit.errors import MissingExtraError
-from samplekit.files.lines import write_whole
+from samplekit.errors import FileFormatError, MissingExtraError
+from samplekit.files.lines import read_objects, write_whole
 from samplekit.files.samples import write_samples
 from samplekit.sample import Sample
 
@@ -23,12 +23,28 @@ class RunFolder:
         metrics: what was logged so far, in order.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, resume_at: int | None = None) -> None:
+        """Open a folder, made where it is not there.
+
+        Args:
+            path: the folder.
+            resume_at: keep what an earlier run logged of steps up to this one; None begins anew.
+        """
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self.metrics: list[dict[str, Any]] = []
         self._metrics_path = self.path / "metrics.jsonl"
-        self._metrics_path.unlink(missing_ok=True)
+        self.metrics = [] if resume_at is None else self._logged_until(resume_at)
+        with write_whole(self._metrics_path) as stream:
+            stream.writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.metrics)
+
+    def _logged_until(self, step: int) -> list[dict[str, Any]]:
+        """Read the rows of steps up to one; a line cut short by a crash, and what follows it, is left out."""
+        found: list[dict[str, Any]] = []
+        for _, row in read_objects(self._metrics_path) if self._metrics_path.exists() else ():
+            if isinstance(row, FileFormatError) or row.get("step", 0) > step:
+                break
+            found.append(row)
+        return found
 
     def write_samples(self, samples: Iterable[Sample], lock: Mapping[str, Any]) -> Path:
         """Write what will train, and its lock, before the first step."""

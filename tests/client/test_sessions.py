@@ -224,6 +224,12 @@ def test_an_attached_session_is_left_running(side):
     assert stops(side) == []
 
 
+def test_a_session_that_was_adopted_is_stopped_with_its_resources(side):
+    with side.client().attach(SESSION) as session:
+        session.adopt()
+    assert stops(side) == STOPS
+
+
 def test_a_detached_session_is_left_running_and_a_stopped_one_is_not_stopped_twice(side):
     with side.client().session(base_model="m") as session:
         session.detach()

@@ -1,0 +1,231 @@
+"""`samplekit submit`: a whole training run from a samples file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from samplekit.checks import Report
+from samplekit.cli.screen import errors, load_template, print_json, progress, results
+from samplekit.cli.submit_logs import Log, tensorboard_log, wandb_log
+from samplekit.cli.submit_plan import (
+    LOSS_NAMES,
+    SCHEDULES,
+    Settings,
+    digest_of,
+    make_plan,
+    read_checked,
+    split_held_out,
+)
+from samplekit.cli.submit_run import Cadence, Keys, Run
+from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_session, save_weights
+from samplekit.cli.submit_state import RunState
+from samplekit.errors import MissingExtraError, SampleError, StatusError
+from samplekit.files import RunFolder, check_lock
+from samplekit.wire.names import ENV_BASE_URL
+
+if TYPE_CHECKING:
+    from samplekit.cli.submit_plan import Plan
+    from samplekit.client import Client
+    from samplekit.sample import Sample
+
+NO_TEMPLATE = "none"
+
+
+@click.command()
+@click.argument("samples", type=click.Path(path_type=Path))
+@click.option("--model", "-m", required=True, help="What is trained: samplekit/tiny, a path, or a name of the service.")
+@click.option("--base-url", help="The service; else TOGETHER_BASE_URL, else a local one is started for the run.")
+@click.option("--loss", type=click.Choice(sorted(LOSS_NAMES)), default="cross_entropy", show_default=True)
+@click.option("--beta", type=click.FloatRange(min=0), help="Of --loss dro and grpo.")
+@click.option("--lora-rank", type=click.IntRange(min=1), help="Train an adapter; else full weights.")
+@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the samples.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Samples sent at a time; 32, or the model's limit.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="The most positions sent at a time.")
+@click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True, help="Batches to a step.")
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-4, show_default=True)
+@click.option(
+    "--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True, help="How it falls to 0."
+)
+@click.option("--warmup", type=click.FloatRange(min=0), default=0.0, help="Steps it rises in; below 1 a share of all.")
+@click.option("--weight-decay", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@click.option("--grad-clip", type=click.FloatRange(min=0), default=1.0, show_default=True,
+              help="Largest norm of the gradient of the mean loss; 0 does not clip.")  # fmt: skip
+@click.option("--held-out", help="Kept apart and scored: a share (0.1), a number, or another samples file.")
+@click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between scores; else once an epoch.")
+@click.option("--save-every", type=click.IntRange(min=1), help="Steps between training checkpoints, to resume from.")
+@click.option(
+    "--save/--no-save", default=None, help="Save the trained weights at the end; not by default on this machine."
+)
+@click.option(
+    "--download", type=click.Path(path_type=Path, file_okay=False), help="Fetch them into this folder; implies --save."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the samples.")
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Metrics and state; else runs/<name>."
+)
+@click.option("--resume", is_flag=True, help="Go on with the run of --run-dir, with the same samples and settings.")
+@click.option("--template", help="Tokenizer that samples and lock are held to; else --model. 'none' for none.")
+@click.option("--wandb", metavar="PROJECT", help="Log to Weights & Biases too.")
+@click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | None, **options: Any) -> None:  # noqa: ANN401
+    r"""Train on every sample of SAMPLES, which samplekit build has made.
+
+    Everything is checked before anything is created. The folder of the run holds metrics.jsonl and what --resume needs.
+
+    \b
+    Example:
+      samplekit submit samples.jsonl --model samplekit/tiny --epochs 3 --learning-rate 4e-3 --held-out 0.1
+      samplekit submit samples.jsonl --model Qwen/Qwen3-8B --base-url https://api.together.ai --lora-rank 32 \
+        --schedule cosine --warmup 0.03 --save-every 50 --download trained
+    """
+    folder = run_dir or Path("runs") / samples.name.partition(".")[0]
+    settings = Settings(**{name: options.pop(name) for name in Settings.__dataclass_fields__ if name in options})
+    options["base_url"] = options["base_url"] or os.environ.get(ENV_BASE_URL) or None
+    conditions = Conditions(template=template or settings.model, run_dir=folder, **options)
+    summary = _run(samples, settings, conditions)
+    if as_json:
+        print_json(summary)
+    else:
+        _print_summary(summary)
+
+
+def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, Any]:
+    """Check, open, train, save."""
+    train, held_out, identity = _read(path, settings, conditions)
+    state = _state(conditions, {**asdict(settings), **identity})
+    with contextlib.ExitStack() as stack:
+        keys = Keys()
+        client = stack.enter_context(open_client(stack, settings, conditions, keys))
+        plan = make_plan(train, held_out, settings, limits_of(client, settings))
+        _announce(client, settings, plan)
+        logs = _logs(stack, settings, conditions)
+        session = stack.enter_context(open_session(client, settings, conditions, state))
+        folder = RunFolder(conditions.run_dir, resume_at=state.step if conditions.resume else None)
+        run = Run(session, plan, settings, _cadence(conditions, plan), folder, state, keys, logs)
+        with progress(transient=False) as display:
+            task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
+            run.tell = lambda done, note: display.update(task, completed=done, note=note)
+            run.train()
+        saved = save_weights(client, session, settings, conditions)
+        run.finish()
+    return _summary(run, saved)
+
+
+def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[Sample], list[Sample], dict[str, Any]]:
+    """Hold samples and locks to the tokenizer, and give what trains, what is held out and what they are.
+
+    Raises:
+        SampleError: a sample is at fault; all faults are printed.
+    """
+    template = None if conditions.template == NO_TEMPLATE else load_template(conditions.template)
+    vocab_size = None if template is None else len(template.tokenizer)
+    paths = [path]
+    if settings.held_out is not None and Path(settings.held_out).is_file():
+        paths.append(Path(settings.held_out))
+    found: list[list[Sample]] = []
+    for item in paths:
+        check_lock(item, template)
+        samples, report = read_checked(item, settings.make_loss(), vocab_size, None)
+        _require_good(item, report)
+        found.append(samples)
+    identity = {"samples": digest_of(path), "held_out_samples": digest_of(paths[1]) if len(paths) > 1 else None}
+    if len(paths) > 1 or settings.held_out is None:
+        return found[0], found[1] if len(paths) > 1 else [], identity
+    return (*split_held_out(found[0], settings.held_out, settings.seed), identity)
+
+
+def _require_good(path: Path, report: Report) -> None:
+    if not report.ok:
+        errors.print(str(report), style="red", markup=False)
+        raise SampleError(f"{path} has {len(report.errors)} faults: nothing was created; samplekit validate names them")
+    for finding in report.warnings:
+        errors.print(f"warning: {finding.path}: {finding.message}", style="yellow", markup=False)
+
+
+def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
+    """Give the state to go on from, or a new one; never one that would bury a run which can be resumed."""
+    known = RunState.read(conditions.run_dir)
+    if conditions.resume:
+        if known is None or not known.is_resumable:
+            why = "no run" if known is None else "a finished run" if known.finished else "a run without a checkpoint"
+            raise click.UsageError(f"--resume: {conditions.run_dir} holds {why}: start anew without --resume")
+        known.require_plan(plan)
+        if known.base_url != conditions.base_url:
+            raise click.UsageError(f"--resume: the run's service was {known.base_url or 'a local one of its own'}")
+        return known
+    if known is not None and known.is_resumable:
+        raise click.UsageError(
+            f"{conditions.run_dir} can go on after step {known.step}: pass --resume, or another --run-dir"
+        )
+    return RunState(plan, conditions.base_url)
+
+
+def _announce(client: Client, settings: Settings, plan: Plan) -> None:
+    """Say what will happen, and what it costs where the service names a price."""
+    lines = f"{plan.num_samples:,} samples, {len(plan.steps):,} steps on {client.base_url}"
+    with contextlib.suppress(StatusError):
+        cost = client.estimate_cost(base_model=settings.model, lora_rank=settings.lora_rank, num_generators=0)
+        lines += f", {cost.price_per_hour:g} {cost.currency} an hour" if cost.price_per_hour else ""
+    errors.print(lines, style="dim")
+
+
+def _cadence(conditions: Conditions, plan: Plan) -> Cadence:
+    """Score as often as asked, else after every epoch."""
+    first = [step.index for step in plan.steps if step.epoch == 0]
+    return Cadence(conditions.evaluate_every or len(first), conditions.save_every)
+
+
+def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions) -> list[Log]:
+    """Open the other places that metrics go to."""
+    opened: list[tuple[Log, Callable[[], None]]] = []
+    if conditions.wandb is not None:
+        opened.append(wandb_log(conditions.wandb, asdict(settings), conditions.run_dir))
+    if conditions.tensorboard:
+        opened.append(tensorboard_log(conditions.run_dir))
+    for _, close in opened:
+        stack.callback(close)
+    return [log for log, _ in opened]
+
+
+def _summary(run: Run, saved: dict[str, Any]) -> dict[str, Any]:
+    rows, held_out = run.folder.metrics, run.state.held_out
+    summary: dict[str, Any] = {
+        "run_dir": str(run.folder.path),
+        "steps": run.state.step,
+        "tokens": sum(step.num_tokens for step in run.plan.steps),
+        "trained": sum(step.num_trained for step in run.plan.steps),
+        "first_loss": rows[0]["loss"],
+        "last_loss": rows[-1]["loss"],
+        "held_out_loss": held_out,
+        **saved,
+    }
+    with contextlib.suppress(MissingExtraError):  # the curve is a convenience
+        summary["curve"] = str(run.folder.plot_loss({int(step): loss for step, loss in held_out.items()}))
+    if run.state.checkpoint_id is not None:
+        summary["training_checkpoint"] = run.state.checkpoint_id
+    return summary
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    table = Table(show_header=False, box=None)
+    table.add_row("steps", f"{summary['steps']:,}")
+    table.add_row("tokens", f"{summary['tokens']:,} ({summary['trained']:,} trained)")
+    table.add_row("loss", f"{summary['first_loss']:.3f} at first, {summary['last_loss']:.3f} at last")
+    scores = list(summary["held_out_loss"].values())
+    if scores:
+        table.add_row("held-out loss", f"{scores[0]:.3f} before, {scores[-1]:.3f} after")
+    for name in ("checkpoint", "training_checkpoint", "curve", "run_dir"):
+        if name in summary:
+            table.add_row(name.replace("_", " "), summary[name])
+    for path in summary.get("files", ()):
+        table.add_row("fetched", path)
+    results.print(table)

@@ -1,0 +1,202 @@
+"""What a run will do, settled before anything is created: its samples, batches, steps and learning rates."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from samplekit.checks import Report, check
+from samplekit.cli.screen import counted
+from samplekit.cli.validate import SampleLines
+from samplekit.client.batches import Batch, make_batches
+from samplekit.errors import SampleError
+from samplekit.losses import LOSSES, Loss
+from samplekit.sample import Sample
+
+if TYPE_CHECKING:
+    from samplekit.wire.answers import Limits
+
+LOSS_NAMES: dict[str, type[Loss]] = {loss.wire_type.removeprefix("LOSS_TYPE_").lower(): loss for loss in LOSSES}
+_WITH_BETA = ("dro", "grpo")
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides a run's numbers: a run is resumed with the same ones or not at all.
+
+    Attributes:
+        model: what is trained.
+        lora_rank: of the adapter; None trains full weights.
+        loss: by name.
+        beta: of the losses that have one.
+        epochs: passes over the samples.
+        batch_size: samples in one forward_backward; None leaves it to the model.
+        max_tokens: positions in one forward_backward.
+        accumulate: batches whose gradients make one step.
+        learning_rate: at its highest.
+        schedule: how it falls.
+        warmup: steps in which it rises; below 1 a share of all steps.
+        weight_decay: Adam's.
+        grad_clip: largest norm of the gradient of the mean loss; 0 does not clip.
+        held_out: samples kept apart: a share below 1, a number, or another file; None keeps none.
+        seed: of every order and choice.
+    """
+
+    model: str
+    lora_rank: int | None
+    loss: str
+    beta: float | None
+    epochs: int
+    batch_size: int | None
+    max_tokens: int | None
+    accumulate: int
+    learning_rate: float
+    schedule: str
+    warmup: float
+    weight_decay: float
+    grad_clip: float
+    held_out: str | None
+    seed: int
+
+    def make_loss(self) -> Loss:
+        """Give the loss itself.
+
+        Raises:
+            SampleError: it needs a beta, or has none.
+        """
+        make: Callable[..., Loss] = LOSS_NAMES[self.loss]
+        if self.beta is None:
+            if self.loss == "dro":
+                raise SampleError("--loss dro needs --beta")
+            return make()
+        if self.loss not in _WITH_BETA:
+            raise SampleError(f"--beta is of {' and '.join(_WITH_BETA)}: --loss {self.loss} has none")
+        return make(beta=self.beta)
+
+    def rate_at(self, step: int, num_steps: int) -> float:
+        """Give the learning rate of a step, from 0: up to its highest in the warm-up, then along the schedule."""
+        warmup = round(self.warmup * num_steps) if self.warmup < 1 else round(self.warmup)
+        if step < warmup:
+            return self.learning_rate * (step + 1) / warmup
+        done = (step - warmup) / max(num_steps - warmup, 1)
+        shape = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
+        return self.learning_rate * shape[self.schedule]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step.
+
+    Attributes:
+        index: from 0.
+        epoch: from 0.
+        batches: whose gradients are summed.
+    """
+
+    index: int
+    epoch: int
+    batches: Sequence[Batch]
+
+    @property
+    def num_trained(self) -> int:
+        """Positions that train: what the step's sums are divided by."""
+        return sum(batch.num_trained for batch in self.batches)
+
+    @property
+    def num_tokens(self) -> int:
+        """Positions of all batches."""
+        return sum(batch.num_tokens for batch in self.batches)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run as it will be: the same for the same files and settings.
+
+    Attributes:
+        steps: in their order.
+        held_out: batches that are scored only.
+        num_samples: that train.
+    """
+
+    steps: Sequence[Step]
+    held_out: Sequence[Batch]
+    num_samples: int
+
+
+def make_plan(train: Sequence[Sample], held_out: Sequence[Sample], settings: Settings, limits: Limits | None) -> Plan:
+    """Cut samples into batches and batches into steps; the last step of an epoch may have fewer.
+
+    Raises:
+        SampleError: a sample or a setting is beyond what the model takes.
+    """
+    size, tokens = settings.batch_size, settings.max_tokens
+    batches = make_batches(
+        train, limits, batch_size=size, max_tokens=tokens, epochs=settings.epochs, seed=settings.seed
+    )
+    scored: Iterator[Batch] = iter(())
+    if held_out:
+        scored = make_batches(held_out, limits, batch_size=size, max_tokens=tokens, epochs=1, seed=settings.seed)
+    return Plan(list(_steps(batches, settings.accumulate)), list(scored), len(train))
+
+
+def _steps(batches: Iterator[Batch], accumulate: int) -> Iterator[Step]:
+    held, index = list[Batch](), 0
+    for batch in batches:
+        if held and (len(held) == accumulate or batch.epoch != held[0].epoch):
+            yield Step(index, held[0].epoch, held)
+            held, index = [], index + 1
+        held.append(batch)
+    yield Step(index, held[0].epoch, held)
+
+
+def read_checked(path: Path, loss: Loss, vocab_size: int | None, max_length: int | None) -> tuple[list[Sample], Report]:
+    """Read a file's samples and find every fault in them, named path:line."""
+    lines, samples = SampleLines(path), list[Sample]()
+
+    def admitted() -> Iterator[Sample | dict[str, Any]]:
+        for row in counted(iter(lines), f"checking {path.name}"):
+            try:
+                sample = Sample.from_wire(row)
+            except SampleError:
+                yield row  # its faults are named by the check
+            else:
+                samples.append(sample)
+                yield sample
+
+    report = check(admitted(), loss=loss, vocab_size=vocab_size, max_length=max_length)
+    return samples, lines.locate(report)
+
+
+def split_held_out(samples: list[Sample], held_out: str, seed: int) -> tuple[list[Sample], list[Sample]]:
+    """Keep a share (below 1) or a number of the samples apart, drawn by the seed.
+
+    Raises:
+        SampleError: it is neither, or leaves nothing to train on.
+    """
+    try:
+        wanted = float(held_out)
+    except ValueError:
+        raise SampleError(f"--held-out is {held_out!r}, expected a share, a number or a samples file") from None
+    count = max(1, round(wanted * len(samples))) if 0 < wanted < 1 else wanted
+    if not 1 <= count < len(samples) or count != int(count):
+        raise SampleError(
+            f"--held-out {held_out} of {len(samples)} samples leaves nothing on one side: keep a share below 1, or a "
+            "number from 1 to less than there are"
+        )
+    chosen = set(random.Random(f"held-out/{seed}").sample(range(len(samples)), int(count)))
+    return (
+        [sample for index, sample in enumerate(samples) if index not in chosen],
+        [samples[index] for index in sorted(chosen)],
+    )
+
+
+def digest_of(path: Path) -> str:
+    """Give the digest of a file, which tells a resumed run whether its samples are the same."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

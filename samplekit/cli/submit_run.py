@@ -1,0 +1,216 @@
+"""The loop of a run: steps submitted one ahead, collected, logged, scored and saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from samplekit.client.runtime import new_key
+from samplekit.errors import ServiceError
+from samplekit.wire.names import OperationKind
+
+if TYPE_CHECKING:
+    from samplekit.cli.submit_plan import Plan, Settings, Step
+    from samplekit.cli.submit_state import RunState
+    from samplekit.client import Operation, Session, TrainResult
+    from samplekit.files import RunFolder
+
+Log: TypeAlias = Callable[[int, dict[str, float]], None]
+Tell: TypeAlias = Callable[[int, str], None]
+
+
+class Keys:
+    """Makes the idempotency keys of a client: those of a run's steps follow from its state, any other is new."""
+
+    def __init__(self) -> None:
+        self.next: str | None = None
+
+    def __call__(self) -> str:
+        """Give the key that was laid out, once, or a new one."""
+        key, self.next = self.next, None
+        return key or new_key()
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """What happens beside training, in steps; None for never.
+
+    Attributes:
+        evaluate_every: held-out samples are scored.
+        save_every: a training checkpoint is saved.
+    """
+
+    evaluate_every: int | None = None
+    save_every: int | None = None
+
+    def evaluates(self, done: int) -> bool:
+        """Whether to score after so many steps."""
+        return self.evaluate_every is not None and done % self.evaluate_every == 0
+
+    def saves(self, done: int) -> bool:
+        """Whether to save after so many steps."""
+        return self.save_every is not None and done % self.save_every == 0
+
+
+@dataclass
+class Submitted:
+    """A step on its way: its gradients, and the operation that applies them."""
+
+    step: Step
+    rate: float
+    gradients: list[Operation[TrainResult]]
+    applied: Operation[int]
+
+
+@dataclass
+class Run:
+    """One run on an open session.
+
+    Attributes:
+        session: trains.
+        plan: what to do.
+        settings: with which numbers.
+        cadence: what happens beside it.
+        folder: takes metrics.
+        state: where it stands.
+        keys: of the session's client.
+        log: other places that metrics go to.
+        tell: shows progress: steps done, and a note.
+    """
+
+    session: Session
+    plan: Plan
+    settings: Settings
+    cadence: Cadence
+    folder: RunFolder
+    state: RunState
+    keys: Keys
+    log: list[Log] = field(default_factory=list[Log])
+    tell: Tell = lambda _done, _note: None
+    _counted: int | None = None
+    _clock: float = 0.0
+
+    def train(self) -> None:
+        """Do every step that is not done; a step is submitted while the one before it runs."""
+        loss = self.settings.make_loss()
+        if self.state.step == 0:
+            self._evaluate(0)
+        waiting: Submitted | None = None
+        self._clock = time.monotonic()
+        for step in self.plan.steps[self.state.step :]:
+            ahead = self._submit(step, loss)
+            if waiting is not None:
+                self._collect(waiting)
+            waiting, done = ahead, step.index + 1
+            last = done == len(self.plan.steps)
+            if last or self.cadence.evaluates(done) or self.cadence.saves(done):
+                self._collect(ahead)
+                waiting = None
+                self._look_up(done, last=last)
+
+    def finish(self) -> None:
+        """Remember that nothing is left to do."""
+        self.state.finished = True
+        self._save_state()
+
+    def _look_up(self, done: int, *, last: bool) -> None:
+        """Score and save between two steps."""
+        if last or self.cadence.evaluates(done):
+            self._evaluate(done)
+        if self.cadence.saves(done) or (last and self.cadence.save_every is not None):
+            saved = self.session.save_training_checkpoint().result(timeout=None)
+            self.state.checkpoint_id, self.state.checkpoint_step = saved.id, done
+            self._save_state()
+        self._clock = time.monotonic()
+
+    def _submit(self, step: Step, loss: Any) -> Submitted:  # noqa: ANN401 - a loss
+        rate = self.settings.rate_at(step.index, len(self.plan.steps))
+        gradients = [
+            self._operation(
+                f"{step.index}/{place}",
+                OperationKind.FORWARD_BACKWARD,
+                partial(self.session.forward_backward, batch, loss),
+            )
+            for place, batch in enumerate(step.batches)
+        ]
+        # Gradients are of sums over tokens: a norm of the mean's gradient is so many times larger in theirs.
+        clip = self.settings.grad_clip * step.num_trained
+        applied = self._operation(
+            f"{step.index}/step",
+            OperationKind.OPTIM_STEP,
+            lambda: self.session.optim_step(
+                learning_rate=rate, weight_decay=self.settings.weight_decay, grad_clip_norm=clip
+            ),
+        )
+        return Submitted(step, rate, gradients, applied)
+
+    def _operation(self, place: str, kind: OperationKind, submit: Callable[[], Operation[Any]]) -> Operation[Any]:
+        """Submit an operation, or take up the one that an earlier process submitted in this place."""
+        known = self.state.submitted.get(place)
+        if known is not None:
+            return self.session.operation(known, kind)
+        self.keys.next = self.state.key_of(place)
+        made = submit()
+        self.state.submitted[place] = made.id
+        self._save_state()
+        return made
+
+    def _collect(self, submitted: Submitted) -> None:
+        """Wait for a step and log it."""
+        step = submitted.step
+        total = sum(operation.result(timeout=None).loss for operation in submitted.gradients)
+        counted = submitted.applied.result(timeout=None)
+        if self._counted is not None and counted != self._counted + 1:
+            raise ServiceError(
+                f"the service counts {counted} steps after {self._counted}, expected {self._counted + 1}: somebody "
+                "else trains this session, or a step was applied twice; go on from a checkpoint with --resume"
+            )
+        self._counted = counted
+        done, now = step.index + 1, time.monotonic()
+        speed = step.num_tokens / max(now - self._clock, 1e-9)
+        self._clock = now
+        mean = total / step.num_trained
+        self._record(
+            step=done,
+            epoch=step.epoch + 1,
+            loss=mean,
+            num_trained=step.num_trained,
+            learning_rate=submitted.rate,
+            tokens_per_second=round(speed, 1),
+        )
+        self.state.step = done
+        self.state.submitted = {
+            place: found for place, found in self.state.submitted.items() if int(place.partition("/")[0]) >= done
+        }
+        self._save_state()
+        self.tell(done, f"loss {mean:.3f}  {speed:,.0f} tokens/s")
+
+    def _evaluate(self, done: int) -> None:
+        """Score the held-out samples: one sum over all their trained tokens, divided once."""
+        if not self.plan.held_out or str(done) in self.state.held_out:
+            return
+        loss = self.settings.make_loss()
+        operations = [self.session.forward(batch, loss) for batch in self.plan.held_out]
+        total = sum(operation.result(timeout=None).loss for operation in operations)
+        value = total / _num_trained(self.plan.held_out)
+        self.state.held_out[str(done)] = value
+        self._save_state()
+        for log in self.log:
+            log(done, {"held_out_loss": value})
+        self.tell(done, f"held-out loss {value:.3f}")
+
+    def _record(self, **row: float) -> None:
+        self.folder.log(**row)
+        for log in self.log:
+            log(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+
+    def _save_state(self) -> None:
+        self.state.save(Path(self.folder.path))
+
+
+def _num_trained(batches: Any) -> int:  # noqa: ANN401 - batches
+    return sum(batch.num_trained for batch in batches)

@@ -1,0 +1,105 @@
+"""Where a run stands, in its folder: enough to go on in another process without a step lost or applied twice."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from samplekit.errors import FileFormatError, SampleError
+from samplekit.files import write_whole
+
+_FORMAT = 1
+
+
+@dataclass
+class RunState:
+    """Where a run stands; written whole at every change.
+
+    Attributes:
+        plan: settings and digests that decide every number of the run.
+        run: made once a session, from which the keys of its operations follow.
+        base_url: of the service; None for a local one of the run's own.
+        session_id: the session that trains, None before there is one.
+        step: optimizer steps whose results are known.
+        submitted: ids of operations of later steps, by ``"step/place"``.
+        checkpoint_id: the latest training checkpoint.
+        checkpoint_step: steps done in it.
+        held_out: held-out loss by step.
+        stopped: whether the session is known to be stopped.
+        finished: whether the run is over.
+    """
+
+    plan: dict[str, Any]
+    base_url: str | None = None
+    run: str = ""
+    session_id: str | None = None
+    step: int = 0
+    submitted: dict[str, str] = field(default_factory=dict[str, str])
+    checkpoint_id: str | None = None
+    checkpoint_step: int = 0
+    held_out: dict[str, float] = field(default_factory=dict[str, float])
+    stopped: bool = False
+    finished: bool = False
+    format: int = _FORMAT
+
+    @staticmethod
+    def path_in(folder: Path) -> Path:
+        """Give where a run's folder keeps it."""
+        return folder / "run.json"
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Read the state of a folder's run; None where there is none.
+
+        Raises:
+            FileFormatError: it cannot be read.
+        """
+        path = cls.path_in(folder)
+        if not path.exists():
+            return None
+        try:
+            found: Any = orjson.loads(path.read_bytes())
+            state = cls(**found)
+        except (orjson.JSONDecodeError, TypeError) as error:
+            raise FileFormatError(
+                f"{path} is no state of a run ({error}): use another --run-dir", path=str(path)
+            ) from error
+        if state.format != _FORMAT:
+            raise FileFormatError(f"{path} has format {state.format}, expected {_FORMAT}", path=str(path))
+        return state
+
+    def save(self, folder: Path) -> None:
+        """Write it."""
+        with write_whole(self.path_in(folder)) as stream:
+            stream.write(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether there is something to go on from."""
+        alive = self.session_id is not None and not self.stopped
+        return not self.finished and (alive or self.checkpoint_id is not None)
+
+    def require_plan(self, plan: dict[str, Any]) -> None:
+        """Refuse to go on with other settings or samples.
+
+        Raises:
+            SampleError: naming each that differs.
+        """
+        other = [f"{name} was {self.plan.get(name)!r} and is {plan.get(name)!r}" for name in sorted({*plan, *self.plan})
+                 if self.plan.get(name) != plan.get(name)]  # fmt: skip
+        if other:
+            raise SampleError(f"--resume needs the settings and samples of the run: {'; '.join(other)}")
+
+    def open_session(self, session_id: str) -> None:
+        """Begin, or go on, on a new session."""
+        self.session_id, self.run, self.stopped = session_id, uuid.uuid4().hex, False
+        self.submitted = {}
+
+    def key_of(self, place: str) -> str:
+        """Give the idempotency key of an operation: asked for again, by another process too, it is the same."""
+        return hashlib.sha256(f"{self.run}/{self.session_id}/{place}".encode()).hexdigest()[:32]
