@@ -1,5 +1,8 @@
 """`samplekit pack`: samples to packed rows, in a file that numpy or Parquet readers open."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# (pyarrow annotates only part of what is used here)
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,8 @@
 """A collator for Hugging Face's Trainer and TRL's SFTTrainer: documents end to end, or padded rows."""
 
+# pyright: reportUnknownMemberType=false
+# (torch annotates only part of what is used here)
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
