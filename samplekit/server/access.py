@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from samplekit.server.checkpoint_routes import FILE_PREFIX
 from samplekit.server.payload_routes import PAYLOAD_PREFIX
 from samplekit.server.refusals import error_response
 from samplekit.wire.names import AUTHORIZATION, REQUEST_ID
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Payload URLs are signed and carry no Authorization; health is nobody's secret.
-OPEN_PATHS = ("/healthz", PAYLOAD_PREFIX)
+# URLs of payloads and files are signed and carry no Authorization; health is nobody's secret.
+OPEN_PATHS = ("/healthz", PAYLOAD_PREFIX, FILE_PREFIX)
 # What this machine calls itself, and what starlette's test client calls it. Any other name in a request means that a
 # web page had its own name resolved to this machine (DNS rebinding) and speaks through somebody's browser.
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1", "testserver"})

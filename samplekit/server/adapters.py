@@ -67,3 +67,23 @@ def set_adapter_dropout(model: torch.nn.Module, *, active: bool) -> None:
     for name, layer in model.named_modules():
         if "lora_dropout" in name:
             layer.train(active)
+
+
+class SeededDropout:
+    """Adapter dropout for one pass, drawn from the session's seed and the pass's number: a replay repeats it."""
+
+    def __init__(self, model: torch.nn.Module, lora: LoraSettings | None, number: int) -> None:
+        self._model = model if lora is not None and lora.dropout > 0 else None
+        self._seed = hash((0 if lora is None else lora.seed, number)) % 2**63
+        self._state = torch.empty(0)
+
+    def __enter__(self) -> None:
+        if self._model is not None:
+            self._state = torch.random.get_rng_state()
+            torch.manual_seed(self._seed)
+            set_adapter_dropout(self._model, active=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._model is not None:
+            set_adapter_dropout(self._model, active=False)
+            torch.random.set_rng_state(self._state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,12 +23,19 @@ from samplekit.server.bodies import (
     SessionUpdate,
     parse_body,
 )
+from samplekit.server.checkpoint_routes import (
+    FILE_PATH,
+    download_checkpoint,
+    get_checkpoint,
+    get_file,
+    list_checkpoints,
+)
 from samplekit.server.model_loading import LoadedModel, load_model
 from samplekit.server.operation_routes import get_operation, submit_operation
-from samplekit.server.pages import page
+from samplekit.server.pages import chosen, page
 from samplekit.server.payload_routes import PAYLOAD_PATH, download_url, get_payload, put_payload, upload_url
 from samplekit.server.records import GPU_TYPE
-from samplekit.server.refusals import Refusal, error_response, not_found
+from samplekit.server.refusals import Refusal, error_response
 from samplekit.server.requests import json_response, receive_json, service_of
 from samplekit.server.service import Service
 from samplekit.server.settings import MAX_RANK
@@ -77,6 +84,7 @@ def _routes() -> list[AppRoute]:
         AppRoute("/healthz", healthz, methods=["GET"]),
         AppRoute(PAYLOAD_PATH, put_payload, methods=["PUT"]),
         AppRoute(PAYLOAD_PATH, get_payload, methods=["GET"]),
+        AppRoute(FILE_PATH, get_file, methods=["GET"]),
         route(wire.SUPPORTED_MODELS, supported_models),
         route(wire.ESTIMATE_COST, estimate_cost),
         route(wire.CREATE_RESOURCES, create_resources),
@@ -95,7 +103,7 @@ def _routes() -> list[AppRoute]:
         route(wire.DOWNLOAD_URL, download_url),
         route(wire.LIST_CHECKPOINTS, list_checkpoints),
         route(wire.GET_CHECKPOINT, get_checkpoint),
-        route(wire.DOWNLOAD_CHECKPOINT, get_checkpoint),
+        route(wire.DOWNLOAD_CHECKPOINT, download_checkpoint),
     ]
 
 
@@ -135,7 +143,7 @@ async def create_resources(request: Request) -> Response:
 
 async def list_resources(request: Request) -> Response:
     """List resources, oldest first."""
-    return json_response(page(request, list(service_of(request).resources.values())))
+    return json_response(page(request, chosen(request, service_of(request).resources.values())))
 
 
 async def get_resources(request: Request) -> Response:
@@ -168,7 +176,7 @@ async def create_session(request: Request) -> Response:
 async def list_sessions(request: Request) -> Response:
     """List sessions, oldest first."""
     wanted = request.query_params.get("model_resources_id")
-    sessions = service_of(request).sessions.values()
+    sessions = chosen(request, service_of(request).sessions.values())
     return json_response(page(request, [item for item in sessions if wanted in {None, item.resources.id}]))
 
 
@@ -191,16 +199,6 @@ async def stop_session(request: Request) -> Response:
     session = service.find_session(request.path_params["session_id"])
     service.stop_session(session)
     return json_response(session.to_wire())
-
-
-async def list_checkpoints(request: Request) -> Response:
-    """List checkpoints: there are none yet."""
-    return json_response(page(request, list[Any]()))
-
-
-async def get_checkpoint(request: Request) -> Response:
-    """Find no checkpoint."""
-    raise not_found("checkpoint", request.path_params["checkpoint_id"])
 
 
 async def _refused(request: Request, refusal: Refusal) -> Response:

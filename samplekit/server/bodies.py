@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from samplekit.server.refusals import describe_validation, invalid
-from samplekit.server.settings import AdamDefaults, Distribution, Int64, LoraSettings, NotNegative, Settings
+from samplekit.server.settings import (
+    MUON_MOMENTUM,
+    MUON_NEWTON_SCHULZ_STEPS,
+    AdamDefaults,
+    Decay,
+    Distribution,
+    Int64,
+    LoraSettings,
+    NewtonSchulzSteps,
+    NotNegative,
+    Settings,
+)
 from samplekit.wire.names import (
+    ADAM_DEFAULTS,
     EXTEND_EXPIRY_SECONDS,
     INACTIVE_TIMEOUT_SECONDS,
     MAX_TOPK_PROMPT_LOGPROBS,
@@ -26,6 +38,38 @@ class ComputeConfig(Settings):
     num_generator_replicas: Annotated[int, Field(ge=0)] = 1
 
 
+class AdamBody(AdamDefaults):
+    """Settings of one Adam step; resources may have been created with a learning rate."""
+
+    learning_rate: NotNegative | None = None
+
+
+class MuonBody(Settings):
+    """Settings of one Muon step, with those of Adam for the weights that Muon does not train."""
+
+    learning_rate: NotNegative | None = None
+    momentum: Decay = MUON_MOMENTUM
+    newton_schulz_steps: NewtonSchulzSteps = MUON_NEWTON_SCHULZ_STEPS
+    weight_decay: NotNegative = 0.0
+    grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
+    adam: AdamBody = AdamBody()
+
+
+class MuonConfig(Settings):
+    """How Muon scales its step; left open, as the original does."""
+
+    scaling_strategy: Literal[
+        "MUON_SCALING_STRATEGY_UNSPECIFIED", "MUON_SCALING_STRATEGY_MATCH_ADAM", "MUON_SCALING_STRATEGY_ORIGINAL"
+    ] = "MUON_SCALING_STRATEGY_UNSPECIFIED"
+
+
+class OptimizerConfig(Settings):
+    """Which optimizer sessions train by; learning rates may be set here once."""
+
+    adam: AdamBody | None = None
+    muon: MuonConfig | None = None
+
+
 class ResourcesBody(Settings):
     """Creating model resources, or asking what they would cost."""
 
@@ -33,7 +77,7 @@ class ResourcesBody(Settings):
     base_weights_ref: str | None = None
     compute_config: ComputeConfig = ComputeConfig()
     lora_enabled: bool = True
-    optimizer_config: dict[str, Any] = Field(default_factory=lambda: {"adam": {}})
+    optimizer_config: OptimizerConfig = OptimizerConfig(adam=AdamBody())
     inactive_timeout: Annotated[int, Field(ge=INACTIVE_TIMEOUT_SECONDS[0], le=INACTIVE_TIMEOUT_SECONDS[1])] = (
         DEFAULT_INACTIVE_TIMEOUT
     )
@@ -63,17 +107,11 @@ class SessionUpdate(Settings):
     metadata: dict[str, Any] | None = None
 
 
-class AdamBody(AdamDefaults):
-    """Settings of one Adam step; resources may have been created with a learning rate."""
-
-    learning_rate: NotNegative | None = None
-
-
 class OptimStepBody(Settings):
     """Applying the accumulated gradients."""
 
     adam_params: AdamBody | None = None
-    muon_params: dict[str, Any] | None = None
+    muon_params: MuonBody | None = None
 
 
 class WeightsSyncBody(Settings):

@@ -59,13 +59,17 @@ class PayloadStore:
             self.path(payload_id).unlink(missing_ok=True)
             del self._owners[payload_id]
 
-    def signature(self, payload_id: str) -> str:
-        """Sign a payload's URL."""
-        return hmac.new(self._secret, payload_id.encode(), hashlib.sha256).hexdigest()
+    def signature(self, name: str) -> str:
+        """Sign what a URL gives access to: a payload by its id, or any other file by a name that is no such id."""
+        return hmac.new(self._secret, name.encode(), hashlib.sha256).hexdigest()
+
+    def matches(self, name: str, signature: str) -> bool:
+        """Tell whether a signature is that of a name."""
+        return hmac.compare_digest(self.signature(name), signature)
 
     def is_signed(self, payload_id: str, signature: str) -> bool:
         """Tell whether a URL was signed by this store, for a payload that still exists."""
-        return payload_id in self._owners and hmac.compare_digest(self.signature(payload_id), signature)
+        return payload_id in self._owners and self.matches(payload_id, signature)
 
     def close(self) -> None:
         """Remove the temporary folder, if it was one."""

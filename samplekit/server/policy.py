@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from samplekit.server.adapters import copy_frozen_shared, copy_whole, copy_with_adapter, set_adapter_dropout
+from samplekit.server.adapters import SeededDropout, copy_frozen_shared, copy_whole, copy_with_adapter
+from samplekit.server.optimizers import StepOptimizer
+from samplekit.server.policy_state import PolicyState
 from samplekit.training.logprobs import batch_logprobs, plan_rows, targets_of
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from samplekit.sample.arrays import FloatArray
     from samplekit.server.loss_rules import LossRule
     from samplekit.server.model_loading import LoadedModel
-    from samplekit.server.settings import AdamSettings, LoraSettings
+    from samplekit.server.settings import AdamSettings, LoraSettings, MuonSettings
 
 # Positions and logits that one forward pass may hold, padding included.
 BATCH_TOKENS = 8192
@@ -76,24 +78,30 @@ class Policy:
         served: the weights that generate: the trained ones as of the last `sync`.
         step: optimizer steps done.
         version: the step that `served` holds.
+        num_passes: passes over requests so far; adapter dropout is drawn from it.
     """
 
-    def __init__(self, base: LoadedModel, lora: LoraSettings | None = None) -> None:
-        """Copy the base model whole, or share its weights under an adapter where ``lora`` is given."""
+    def __init__(self, base: LoadedModel, lora: LoraSettings | None = None, *, muon_scaling: str | None = None) -> None:
+        """Copy the base model whole, or share its weights under an adapter where ``lora`` is given.
+
+        Args:
+            base: what to copy.
+            lora: the adapter; None trains all weights.
+            muon_scaling: train by Muon, see `StepOptimizer`; None trains by Adam.
+        """
         self.trained = copy_whole(base.module) if lora is None else copy_with_adapter(base.module, lora)
         self.served = copy_frozen_shared(self.trained)
         self.step = 0
         self.version = 0
         self._lora = lora
-        self._num_passes = 0
+        self.num_passes = 0
         self._accumulated = False  # whether a pass gave gradients, be they 0, since the last step
         self._batch_tokens = max(1, min(BATCH_TOKENS, BATCH_LOGITS // base.vocab_size))
-        self._weights = [weight for weight in self.trained.parameters() if weight.requires_grad]
+        self._named = {name: weight for name, weight in self.trained.named_parameters() if weight.requires_grad}
+        self._weights = list(self._named.values())
         served = dict(self.served.named_parameters())
-        self._pairs = [
-            (served[name], weight) for name, weight in self.trained.named_parameters() if weight.requires_grad
-        ]
-        self._adam = torch.optim.AdamW(self._weights, lr=0.0, foreach=False)
+        self._served = {name: served[name] for name in self._named}
+        self._optimizer = StepOptimizer(self.trained, muon_scaling=muon_scaling)
 
     def run(self, samples: Sequence[Sample], rule: LossRule, *, backward: bool) -> TrainOutcome:
         """Score a request and, where asked, add its gradients to those accumulated since the last step.
@@ -118,8 +126,8 @@ class Policy:
             raise
         return outcome
 
-    def optim_step(self, settings: AdamSettings) -> int:
-        """Apply one step of Adam to the accumulated gradients, clear them, and give the number of steps done.
+    def optim_step(self, settings: AdamSettings | MuonSettings) -> int:
+        """Apply one step to the accumulated gradients, clear them, and give the number of steps done.
 
         Raises:
             NoGradientError: nothing was accumulated since the last step; no step is counted.
@@ -128,14 +136,7 @@ class Policy:
             raise NoGradientError(
                 "no gradient was accumulated since the last step: run forward-backward first, and see whether it failed"
             )
-        for group in self._adam.param_groups:
-            group["lr"] = settings.learning_rate
-            group["betas"] = (settings.beta1, settings.beta2)
-            group["eps"] = settings.eps
-            group["weight_decay"] = settings.weight_decay
-        if settings.grad_clip_norm > 0:
-            torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip_norm, foreach=False)
-        self._adam.step()
+        self._optimizer.step(settings)
         self._set_gradients([None] * len(self._weights))
         self._accumulated = False
         self.step += 1
@@ -143,11 +144,40 @@ class Policy:
 
     def sync(self) -> int:
         """Let the generator use the trained weights from now on, and give their version."""
-        with torch.no_grad():
-            for target, source in self._pairs:
-                target.copy_(source)
+        _overwrite(self._served, self._named)
         self.version = self.step
         return self.version
+
+    def state(self) -> PolicyState:
+        """Give what training goes on from: trained weights, optimizer and counters, but no gradients.
+
+        The tensors are the policy's own: write them before the next operation.
+        """
+        weights = {name: weight.detach() for name, weight in self._named.items()}
+        return PolicyState(weights, self._optimizer.tensors(), self.step, self.num_passes)
+
+    def served_state(self) -> PolicyState:
+        """Give the weights that generate, and their version as the step."""
+        return PolicyState({name: weight.detach() for name, weight in self._served.items()}, {}, self.version)
+
+    def restore(self, state: PolicyState, *, with_optimizer: bool = True) -> None:
+        """Go on from a state; without the optimizer's part, from its weights alone at step 0.
+
+        The generator gets the same weights.
+
+        Raises:
+            ValueError: the state is of other weights or of another optimizer.
+        """
+        _overwrite(self._named, state.weights)
+        if with_optimizer:
+            self._optimizer.put_back(state.optimizer)
+            self.step, self.num_passes = state.step, state.num_passes
+        self.sync()
+
+    def restore_served(self, state: PolicyState) -> None:
+        """Let the generator use the weights of `served_state`."""
+        _overwrite(self._served, state.weights)
+        self.version = state.step
 
     def _run_groups(self, samples: Sequence[Sample], rule: LossRule, *, backward: bool) -> TrainOutcome:
         inputs = [sample.model_input.tokens for sample in samples]
@@ -181,29 +211,25 @@ class Policy:
         for weight, gradient in zip(self._weights, gradients, strict=True):
             weight.grad = gradient
 
-    def _dropout(self, *, active: bool) -> _SeededDropout:
-        self._num_passes += 1
-        return _SeededDropout(self.trained, self._lora if active else None, self._num_passes)
+    def _dropout(self, *, active: bool) -> SeededDropout:
+        self.num_passes += 1
+        return SeededDropout(self.trained, self._lora if active else None, self.num_passes)
 
 
-class _SeededDropout:
-    """Adapter dropout for one pass, drawn from the session's seed and the pass's number: a replay repeats it."""
+def _overwrite(targets: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]) -> None:
+    """Copy weights into those of the same name and shape.
 
-    def __init__(self, model: torch.nn.Module, lora: LoraSettings | None, number: int) -> None:
-        self._model = model if lora is not None and lora.dropout > 0 else None
-        self._seed = hash((0 if lora is None else lora.seed, number)) % 2**63
-        self._state = torch.empty(0)
-
-    def __enter__(self) -> None:
-        if self._model is not None:
-            self._state = torch.random.get_rng_state()
-            torch.manual_seed(self._seed)
-            set_adapter_dropout(self._model, active=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._model is not None:
-            set_adapter_dropout(self._model, active=False)
-            torch.random.set_rng_state(self._state)
+    Raises:
+        ValueError: the names or shapes differ; nothing was copied.
+    """
+    here = {name: tuple(weight.shape) for name, weight in targets.items()}
+    there = {name: tuple(weight.shape) for name, weight in sources.items()}
+    if here != there:
+        name = min(set(here.items()) ^ set(there.items()))[0]
+        raise ValueError(f"{name} has shape {there.get(name)} in the saved state, expected {here.get(name)}")
+    with torch.no_grad():
+        for name, weight in targets.items():
+            weight.copy_(sources[name])
 
 
 def _refuse_non_finite(what: str, found: Mapping[int, float]) -> None:

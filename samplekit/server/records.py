@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from samplekit.server.timestamps import timestamp
 from samplekit.wire.names import (
     INACTIVE_SESSIONS,
+    CheckpointType,
     OperationErrorCode,
     OperationKind,
     OperationStatus,
@@ -22,6 +23,7 @@ from samplekit.wire.names import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from samplekit.server.checkpoints import Checkpoint
     from samplekit.server.policy import Policy
     from samplekit.server.settings import LoraSettings
 
@@ -144,6 +146,9 @@ class Session:
     by_key: dict[str, Operation] = field(default_factory=dict[str, Operation])
     queue: deque[Operation] = field(default_factory=deque["Operation"])
     runner: asyncio.Task[None] | None = None
+    checkpoints: list[Checkpoint] = field(default_factory=list["Checkpoint"])  # that it saved
+    resumed_from: Checkpoint | None = None
+    load_optimizer: bool = True  # of the checkpoint it was resumed from
 
     @property
     def is_active(self) -> bool:
@@ -162,8 +167,8 @@ class Session:
             "created_at": timestamp(self.created_at),
             "updated_at": timestamp(max(self.created_at, self.updated_at)),
             "created_by": CREATED_BY,
-            "inference_checkpoints": [],
-            "training_checkpoints": [],
+            "inference_checkpoints": self._shown(CheckpointType.INFERENCE),
+            "training_checkpoints": self._shown(CheckpointType.TRAINING),
             "policy_state": {
                 "applied_weights_version": str(self.version),
                 "target_weights_version": str(self.version),
@@ -171,6 +176,8 @@ class Session:
                 "pending_publish": False,
             },
         }
+        if self.resumed_from is not None:
+            shown["resume_from_checkpoint_id"] = self.resumed_from.id
         if self.display_name:
             shown["display_name"] = self.display_name
         if self.error:
@@ -183,7 +190,5 @@ class Session:
             shown["lora_config"] = {**self.lora.model_dump(), "seed": str(self.lora.seed)}
         return shown
 
-
-def timestamp(seconds: float) -> str:
-    """Spell a time, in seconds since 1970, as the protocol does."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    def _shown(self, kind: CheckpointType) -> list[dict[str, Any]]:
+        return [item.to_output() for item in self.checkpoints if item.type is kind]

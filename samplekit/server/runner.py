@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import orjson
 
 from samplekit.server.policy import NoGradientError, NonFiniteError, Policy, share_cores
+from samplekit.server.step_settings import muon_scaling
 from samplekit.wire.names import INLINE_LIMIT_BYTES, OperationErrorCode, OperationStatus, SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from samplekit.server.checkpoints import CheckpointStore
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.payloads import PayloadStore
     from samplekit.server.records import Operation, Output, Session
@@ -32,16 +34,20 @@ logger = logging.getLogger(__name__)
 class Runner:
     """Runs queues. Its methods are called on the event loop."""
 
-    def __init__(self, model: LoadedModel, payloads: PayloadStore, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, model: LoadedModel, payloads: PayloadStore, checkpoints: CheckpointStore, clock: Callable[[], float]
+    ) -> None:
         """Start without any thread; the first work starts it.
 
         Args:
             model: what sessions copy.
             payloads: where uploads come from and large results go.
+            checkpoints: what sessions may go on from.
             clock: gives seconds since 1970.
         """
         self._model = model
         self._payloads = payloads
+        self._checkpoints = checkpoints
         self._clock = clock
         self._engine = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
 
@@ -68,7 +74,7 @@ class Runner:
     async def _open(self, session: Session) -> None:
         loop = asyncio.get_running_loop()
         try:
-            session.policy = await loop.run_in_executor(self._engine, Policy, self._model, session.lora)
+            session.policy = await loop.run_in_executor(self._engine, self._make_policy, session)
         except Exception as error:
             logger.exception("session %s: its model could not be made", session.id)
             session.status, session.error = SessionStatus.ERROR, f"{type(error).__name__}: {error}"
@@ -79,6 +85,13 @@ class Runner:
             session.status = SessionStatus.RUNNING
             logger.info("session %s: running", session.id)
         await self._run_queue(session)
+
+    def _make_policy(self, session: Session) -> Policy:
+        policy = Policy(self._model, session.lora, muon_scaling=muon_scaling(session.resources))
+        if session.resumed_from is not None:
+            self._checkpoints.restore(session.resumed_from, policy, with_optimizer=session.load_optimizer)
+        session.step, session.version = policy.step, policy.version
+        return policy
 
     async def _run_queue(self, session: Session) -> None:
         try:

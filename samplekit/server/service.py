@@ -12,11 +12,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from samplekit.server.checkpoints import CheckpointStore
 from samplekit.server.payloads import PayloadStore
 from samplekit.server.records import Operation, Resources, Session
 from samplekit.server.refusals import conflict, invalid, not_found
+from samplekit.server.resuming import refuse_resuming
 from samplekit.server.runner import Runner
 from samplekit.server.settings import LoraSettings
+from samplekit.server.step_settings import refuse_optimizer
 from samplekit.wire.names import (
     INACTIVE_RESOURCES,
     ResourcesStatus,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samplekit.server.bodies import ResourcesBody, SessionBody, SessionUpdate
+    from samplekit.server.checkpoints import Checkpoint
     from samplekit.server.model_loading import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -44,6 +48,8 @@ class Service:
         resources: by id, oldest first.
         sessions: by id, oldest first.
         payloads: bodies and results on disk.
+        checkpoints: saved weights.
+        clock: gives seconds since 1970.
     """
 
     def __init__(
@@ -60,8 +66,9 @@ class Service:
         self.resources: dict[str, Resources] = {}
         self.sessions: dict[str, Session] = {}
         self.payloads = PayloadStore(None if state_dir is None else state_dir / "payloads")
-        self._clock = clock
-        self._runner = Runner(model, self.payloads, clock)
+        self.checkpoints = CheckpointStore(model, None if state_dir is None else state_dir / "checkpoints")
+        self.clock = clock
+        self._runner = Runner(model, self.payloads, self.checkpoints, clock)
         self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
 
     @property
@@ -72,13 +79,14 @@ class Service:
     def create_resources(self, body: ResourcesBody) -> Resources:
         """Give out resources, ready at once."""
         self.refuse_other_model(body)
-        now = self._clock()
+        refuse_optimizer(body.optimizer_config)
+        now = self.clock()
         resources = Resources(
             id=f"mr-{secrets.token_hex(8)}",
             base_model=body.base_model,
             lora_enabled=body.lora_enabled,
             num_generators=body.compute_config.num_generator_replicas,
-            optimizer_config=body.optimizer_config,
+            optimizer_config=body.optimizer_config.model_dump(exclude_unset=True),
             inactive_timeout=body.inactive_timeout,
             created_at=now,
             expires_at=now + body.inactive_timeout,
@@ -100,7 +108,7 @@ class Service:
         """Keep resources for at least this long."""
         if resources.status is not ResourcesStatus.READY:
             raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
-        resources.expires_at = max(resources.expires_at, self._clock() + seconds)
+        resources.expires_at = max(resources.expires_at, self.clock() + seconds)
 
     def stop_resources(self, resources: Resources, *, force: bool) -> None:
         """Stop resources, and with ``force`` the sessions on them."""
@@ -113,20 +121,25 @@ class Service:
             )
         for session in active:
             self.stop_session(session)
-        resources.status, resources.updated_at = ResourcesStatus.STOPPED, self._clock()
+        resources.status, resources.updated_at = ResourcesStatus.STOPPED, self.clock()
 
     async def create_session(self, body: SessionBody) -> Session:
         """Open a session; its model is copied on the engine thread."""
         resources = self.find_resources(body.model_resources_id)
         self._refuse_session(resources, body)
-        lora = (body.lora_config or LoraSettings()) if resources.lora_enabled else None
+        checkpoint = self._resumable(resources, body)
+        lora = None
+        if resources.lora_enabled:
+            lora = body.lora_config or (LoraSettings() if checkpoint is None else checkpoint.lora)
         session = Session(
             id=f"ts-{secrets.token_hex(8)}",
             resources=resources,
-            created_at=self._clock(),
+            created_at=self.clock(),
             lora=lora,
             display_name=body.display_name or "",
             metadata=body.metadata,
+            resumed_from=checkpoint,
+            load_optimizer=checkpoint is not None and body.load_optimizer is not False,
         )
         self.sessions[session.id] = session
         await asyncio.wait({self._runner.open(session)}, timeout=CREATION_WAIT)
@@ -138,13 +151,13 @@ class Service:
             session.display_name = body.display_name
         if body.metadata is not None:
             session.metadata = {**session.metadata, **body.metadata}
-        session.updated_at = self._clock()
+        session.updated_at = self.clock()
 
     def stop_session(self, session: Session) -> None:
         """Stop a session: the operation that runs is finished, those that wait fail."""
         if not session.is_active:
             return
-        session.status, session.updated_at = SessionStatus.STOPPING, self._clock()
+        session.status, session.updated_at = SessionStatus.STOPPING, self.clock()
         self._runner.stop(session)
 
     def find_resources(self, identifier: str) -> Resources:
@@ -177,7 +190,7 @@ class Service:
         """Put an operation at the end of its session's queue."""
         session.operations[operation.id] = session.by_key[operation.key] = operation
         session.queue.append(operation)
-        now = self._clock()
+        now = self.clock()
         session.updated_at = now
         session.resources.expires_at = max(session.resources.expires_at, now + session.resources.inactive_timeout)
         self._runner.wake(session)
@@ -193,14 +206,25 @@ class Service:
         self._runner.close()
         self._parsers.shutdown(wait=True, cancel_futures=True)
         self.payloads.close()
+        self.checkpoints.close()
 
     def _refuse_session(self, resources: Resources, body: SessionBody) -> None:
         if resources.status is not ResourcesStatus.READY:
             raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
-        if body.resume_from_checkpoint_id is not None:
-            raise invalid("resume_from_checkpoint_id is not built into the local service yet: leave it out")
         if not resources.lora_enabled:
             if body.lora_config is not None:
                 raise invalid("lora_config was sent for resources of full weights: create resources with lora_enabled")
             if any(session.resources is resources and session.is_active for session in self.sessions.values()):
                 raise invalid(f"resources {resources.id} hold their one full-weight session already: stop it first")
+
+    def _resumable(self, resources: Resources, body: SessionBody) -> Checkpoint | None:
+        """Give the checkpoint that a session is to go on from."""
+        if body.resume_from_checkpoint_id is None:
+            if body.load_optimizer is not None:
+                raise invalid("load_optimizer was sent without resume_from_checkpoint_id: leave it out")
+            return None
+        checkpoint = self.checkpoints.records.get(body.resume_from_checkpoint_id)
+        if checkpoint is None:
+            raise not_found("checkpoint", body.resume_from_checkpoint_id)
+        refuse_resuming(checkpoint, resources, body)
+        return checkpoint

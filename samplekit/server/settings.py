@@ -9,6 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from samplekit.wire.names import ADAM_DEFAULTS, LORA_DEFAULTS, SAMPLING_DEFAULTS
 
 MAX_RANK = 128
+# What Muon's authors use; the service documents no defaults.
+MUON_MOMENTUM, MUON_NEWTON_SCHULZ_STEPS = 0.95, 5
 
 
 def _int64(value: object) -> object:
@@ -20,6 +22,7 @@ Int64 = Annotated[int, BeforeValidator(_int64), Field(ge=-(2**63), lt=2**64)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+NewtonSchulzSteps = Annotated[int, Field(ge=1, le=99)]
 
 
 class Settings(BaseModel):
@@ -72,6 +75,26 @@ class AdamSettings(AdamDefaults):
     """
 
     learning_rate: NotNegative
+
+
+class MuonSettings(Settings):
+    """One Muon step; what Muon does not train takes a step of Adam beside it.
+
+    Attributes:
+        learning_rate: step size of the matrices that Muon trains.
+        momentum: of the running gradient.
+        newton_schulz_steps: iterations that orthogonalise it.
+        weight_decay: decoupled.
+        grad_clip_norm: gradients of all weights are scaled down to this global norm; 0 switches that off.
+        adam: the step of the other weights; its own grad_clip_norm is not read.
+    """
+
+    learning_rate: NotNegative
+    adam: AdamSettings
+    momentum: Decay = MUON_MOMENTUM
+    newton_schulz_steps: NewtonSchulzSteps = MUON_NEWTON_SCHULZ_STEPS
+    weight_decay: NotNegative = 0.0
+    grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
 
 
 class Distribution(Settings):

@@ -6,6 +6,7 @@ import logging
 import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -15,14 +16,16 @@ from samplekit.checks import check
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import ModelInput, Sample, describe
-from samplekit.server.bodies import AdamBody, DrawingBody, GenerateBody, OptimStepBody, WeightsSyncBody, parse_body
+from samplekit.server.bodies import DrawingBody, GenerateBody, OptimStepBody, WeightsSyncBody, parse_body
+from samplekit.server.checkpoints import Checkpoint, CheckpointStore
 from samplekit.server.generate_work import generate_work
 from samplekit.server.loss_rules import GivenGradientRule, ReferenceRule
 from samplekit.server.policy import Policy
 from samplekit.server.records import Output, Session
 from samplekit.server.refusals import Refusal, invalid
-from samplekit.server.settings import AdamSettings, DrawingSettings
-from samplekit.wire.names import GRADIENT_DTYPE, GRADIENT_DTYPES, SAMPLING_DEFAULTS, OperationKind
+from samplekit.server.settings import DrawingSettings, Settings
+from samplekit.server.step_settings import muon_scaling, step_settings
+from samplekit.wire.names import GRADIENT_DTYPE, GRADIENT_DTYPES, SAMPLING_DEFAULTS, CheckpointType, OperationKind
 from samplekit.wire.requests import gradient_arrays
 
 if TYPE_CHECKING:
@@ -35,11 +38,17 @@ MAX_BATCH_SIZE = 512
 # Faults that the service takes as the caller's choice and only notes.
 NOTED_CODES = frozenset({"target_not_next", "positive_logprob"})
 _SHOWN_FAULTS = 5
+_TYPES = {
+    OperationKind.INFERENCE_CHECKPOINT: CheckpointType.INFERENCE,
+    OperationKind.TRAINING_CHECKPOINT: CheckpointType.TRAINING,
+}
 
 logger = logging.getLogger(__name__)
 
 
-def plan_work(kind: OperationKind, body: Mapping[str, Any], session: Session, model: LoadedModel) -> Work:
+def plan_work(
+    kind: OperationKind, body: Mapping[str, Any], session: Session, model: LoadedModel, checkpoints: Checkpoints
+) -> Work:
     """Parse an operation's body completely and give what it asks for.
 
     Args:
@@ -47,6 +56,7 @@ def plan_work(kind: OperationKind, body: Mapping[str, Any], session: Session, mo
         body: its JSON; of an uploaded body the upload, with the flags of the request.
         session: whose policy will do the work.
         model: the base model, for its limits.
+        checkpoints: where one would be saved, and under which id.
 
     Raises:
         Refusal: the body is at fault (400); nothing was accepted.
@@ -64,7 +74,8 @@ def plan_work(kind: OperationKind, body: Mapping[str, Any], session: Session, mo
         case OperationKind.SAMPLE:
             return _generate(parse_body(GenerateBody, body), session, model)
         case OperationKind.INFERENCE_CHECKPOINT | OperationKind.TRAINING_CHECKPOINT:
-            raise invalid(f"{kind} is not built into the local service yet: read the weights from the session's policy")
+            parse_body(Settings, body)
+            return _checkpoint(_TYPES[kind], session, model, checkpoints)
 
 
 def _forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
@@ -128,17 +139,36 @@ def _gradient(item: object, index: int) -> object:
 
 
 def _optim_step(body: OptimStepBody, session: Session) -> Work:
-    if body.muon_params is not None:
-        raise invalid("muon_params is not built into the local service yet: send adam_params")
-    given = (body.adam_params or AdamBody()).model_dump()
-    configured = session.resources.optimizer_config.get("adam")
-    rate = given.pop("learning_rate")
-    if rate is None and isinstance(configured, Mapping):
-        rate = cast("Mapping[str, Any]", configured).get("learning_rate")
-    if not isinstance(rate, int | float):
-        raise invalid("adam_params holds no learning_rate, which has no default: send one with every optim-step")
-    settings = AdamSettings(learning_rate=float(rate), **given)
+    settings = step_settings(body, session.resources)
     return lambda policy: Output({"step": str(policy.optim_step(settings))})
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where an operation saves a checkpoint.
+
+    Attributes:
+        store: keeps it.
+        id: what it will be called; an operation that is run again after a crash must call it so again.
+        clock: gives seconds since 1970.
+    """
+
+    store: CheckpointStore
+    id: str
+    clock: Callable[[], float]
+
+
+def _checkpoint(kind: CheckpointType, session: Session, model: LoadedModel, checkpoints: Checkpoints) -> Work:
+    by_muon = muon_scaling(session.resources) is not None
+
+    def work(policy: Policy) -> Output:
+        now = checkpoints.clock()
+        saved = Checkpoint(checkpoints.id, model.name, session.id, policy.step, kind, now, session.lora, by_muon)
+        checkpoints.store.save(saved, policy)
+        session.checkpoints.append(saved)
+        return Output({"checkpoint": saved.to_output()})
+
+    return work
 
 
 def _generate(body: GenerateBody, session: Session, model: LoadedModel) -> Work:

@@ -10,7 +10,7 @@ from samplekit.wire import names as wire
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "wire" / "exchanges.json").read_text())
 # What cannot be carried out here, by a word of the call, and the name that its refusal must say.
 REFUSED = {
-    "muon": "muon_params",
+    "muon": "muon_params",  # the session trains by Adam; test_muon.py sends the same to one that trains by Muon
     "no params": "learning_rate",
     "LARGE": "payload_id",  # nothing was uploaded here
 }

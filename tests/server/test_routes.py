@@ -67,6 +67,12 @@ def test_resources_are_ready_at_once_and_shown_completely(http):
         ({**TINY, "lora_enabled": "yes"}, "lora_enabled"),
         ({**TINY, "lora": True}, "lora"),
         ({**TINY, "base_weights_ref": "ml_1"}, "base_weights_ref"),
+        ({**TINY, "optimizer_config": {"adam": {}, "muon": {}}}, "expected one"),
+        ({**TINY, "optimizer_config": {"sgd": {}}}, "optimizer_config.sgd"),
+        (
+            {**TINY, "optimizer_config": {"muon": {"scaling_strategy": "none"}}},
+            "optimizer_config.muon.scaling_strategy",
+        ),
         ([], "the body"),
     ],
 )
@@ -133,15 +139,6 @@ def test_full_weight_resources_hold_one_session_without_adapter(http):
     stop(http, resources["id"])
 
 
-def test_resuming_comes_later_and_says_so(http):
-    resources = create(http)
-    body = {"model_resources_id": resources["id"], "resume_from_checkpoint_id": "ckpt-1"}
-    refused(http.post(wire.CREATE_SESSION.path(), json=body), 400, "yet")
-    stop(http, resources["id"])
-    assert http.get(wire.LIST_CHECKPOINTS.path()).json() == {"data": [], "meta": {"limit": 20, "has_more": False}}
-    refused(http.get(wire.GET_CHECKPOINT.path(checkpoint_id="ckpt-1")), 404, "ckpt-1")
-
-
 def test_lists_come_in_pages_and_filter(http):
     made = [create(http)["id"] for _ in range(3)]
     listed, after = [], {}
@@ -160,6 +157,10 @@ def test_lists_come_in_pages_and_filter(http):
     found = http.get(wire.LIST_SESSIONS.path(), params={"model_resources_id": made[1]}).json()["data"]
     assert [item["id"] for item in found] == [session["id"]]
     assert http.get(wire.LIST_SESSIONS.path(), params={"model_resources_id": made[2]}).json()["data"] == []
+    theirs = http.get(wire.LIST_SESSIONS.path(), params={"created_by": "somebody"}).json()["data"]
+    mine = http.get(wire.LIST_SESSIONS.path(), params={"created_by": "me", "limit": 100}).json()["data"]
+    assert theirs == []
+    assert session["id"] in [item["id"] for item in mine]
     for identifier in made[1:]:
         stop(http, identifier)
     for query in ({"limit": "0"}, {"limit": "101"}, {"limit": "many"}, {"after": "nothing"}):

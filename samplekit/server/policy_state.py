@@ -1,0 +1,75 @@
+"""The state of a policy as one safetensors file, written whole or not at all."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (safetensors annotates only part of what is used here)
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import torch
+
+_WEIGHT = "weight/"
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """What training, or generating, goes on from.
+
+    Attributes:
+        weights: by parameter name, float32.
+        optimizer: by the names of `StepOptimizer.tensors`.
+        step: optimizer steps done.
+        num_passes: passes over requests done.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    optimizer: Mapping[str, torch.Tensor]
+    step: int
+    num_passes: int = 0
+
+    def write(self, path: Path) -> None:
+        """Write beside ``path``, flush to disk, and move there.
+
+        Raises:
+            OSError: it cannot be written; what was there before still is.
+        """
+        tensors = {f"{_WEIGHT}{name}": weight for name, weight in self.weights.items()} | dict(self.optimizer)
+        partial = path.with_suffix(".partial")
+        counters = {"step": str(self.step), "num_passes": str(self.num_passes)}
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, counters)
+        flush(partial)
+        partial.replace(path)
+        flush(path.parent)
+
+    @classmethod
+    def read(cls, path: Path) -> PolicyState:
+        """Read what `write` wrote.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        with safe_open(path, "pt") as file:
+            counters = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        weights = {name.removeprefix(_WEIGHT): value for name, value in tensors.items() if name.startswith(_WEIGHT)}
+        optimizer = {name: value for name, value in tensors.items() if not name.startswith(_WEIGHT)}
+        return cls(weights, optimizer, int(counters["step"]), int(counters["num_passes"]))
+
+
+def flush(path: Path) -> None:
+    """Make a file, or a folder's list of names, outlast a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
