@@ -11,6 +11,7 @@ import click
 
 from samplekit._version import __version__
 from samplekit.cli.build import build
+from samplekit.cli.pack import pack_command
 from samplekit.cli.screen import errors
 from samplekit.cli.serve import serve
 from samplekit.cli.show import show
@@ -39,7 +40,7 @@ def samplekit() -> None:
     """
 
 
-for command in (template, build, validate, show, submit, serve):
+for command in (template, build, validate, show, pack_command, submit, serve):
     samplekit.add_command(command)
 
 
