@@ -70,14 +70,11 @@ class Settings:
         Raises:
             SampleError: it needs a beta, or has none.
         """
-        make: Callable[..., Loss] = LOSS_NAMES[self.loss]
-        if self.beta is None:
-            if self.loss == "dro":
-                raise SampleError("--loss dro needs --beta")
-            return make()
-        if self.loss not in _WITH_BETA:
+        if self.beta is None and self.loss == "dro":
+            raise SampleError("--loss dro needs --beta")
+        if self.beta is not None and self.loss not in _WITH_BETA:
             raise SampleError(f"--beta is of {' and '.join(_WITH_BETA)}: --loss {self.loss} has none")
-        return make(beta=self.beta)
+        return _made(LOSS_NAMES[self.loss], **({} if self.beta is None else {"beta": self.beta}))
 
     def rate_at(self, step: int, num_steps: int) -> float:
         """Give the learning rate of a step, from 0: up to its highest in the warm-up, then along the schedule."""
@@ -87,6 +84,10 @@ class Settings:
         done = (step - warmup) / max(num_steps - warmup, 1)
         shape = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
         return self.learning_rate * shape[self.schedule]
+
+
+def _made(kind: Callable[..., Loss], **settings: float) -> Loss:
+    return kind(**settings)
 
 
 @dataclass(frozen=True)
