@@ -88,7 +88,7 @@ def test_pairs_of_a_file_are_used_and_a_fault_names_its_line(recipe, tmp_path):
         recipe("dpo", "--pairs", str(path))
 
 
-@pytest.mark.parametrize("name", ["grpo", "dpo"])
+@pytest.mark.parametrize("name", ["grpo", "grpo_tools", "dpo"])
 def test_help_shows_how_it_is_called_and_every_shared_option(name, monkeypatch):
     monkeypatch.syspath_prepend(str(COOKBOOK))
     shown = CliRunner().invoke(importlib.import_module(name).main, ["--help"]).output
@@ -103,3 +103,11 @@ def test_the_whole_run_gains_a_fifth_of_the_reward_whatever_the_seed(recipe, see
     shown, rows, _ = recipe("grpo", "--seed", seed)
     assert gain(shown, rows) >= 0.2
     assert held_out(shown)[1] >= 75
+
+
+@pytest.mark.slow
+def test_rewards_teach_to_ask_the_tool(recipe):
+    shown, rows, _ = recipe("grpo_tools")
+    assert gain(shown, rows) > 0.1
+    assert rows[0]["samples"] < rows[0]["completions"]
+    assert "ratios are 1" in shown
