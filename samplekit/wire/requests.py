@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.sample import EncodedText, ModelInput, Sample, TensorData
+from samplekit.sample import ModelInput, Sample, TensorData
 from samplekit.sample.arrays import floats_array
 from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_sequence, is_whole_number
 from samplekit.wire.names import GRADIENT_DTYPE, INLINE_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, STAND_IN_LENGTH
@@ -137,7 +137,7 @@ def forward_backward_body(
     return OperationBody(
         (opening, *_joined(sample.to_json() for sample in sent), b"]"),
         {name: True for name, wanted in flags.items() if wanted},
-        lambda: (opening, *_joined(_head(sample).to_json() for sample in sent), b"]"),
+        lambda: (opening, _heads_json(sent), b"]"),
     )
 
 
@@ -155,12 +155,13 @@ def custom_body(samples: Sequence[Sample], gradients: Sequence[object]) -> Opera
     arrays = gradient_arrays(samples, gradients)
     sent = [as_sent(sample, CUSTOM_INPUTS) for sample in samples]
 
-    def members(parts: Iterable[Sample], grads: Iterable[FloatArray]) -> Pieces:
+    def members(parts: Iterable[bytes], grads: Iterable[FloatArray]) -> Pieces:
         shown = _joined(_gradient_json(gradient) for gradient in grads)
-        return (b'{"gradients":[', *shown, b'],"samples":[', *_joined(part.to_json() for part in parts), b"]")
+        return (b'{"gradients":[', *shown, b'],"samples":[', *parts, b"]")
 
     return OperationBody(
-        members(sent, arrays), head=lambda: members(map(_head, sent), (grad[:STAND_IN_LENGTH] for grad in arrays))
+        members(_joined(sample.to_json() for sample in sent), arrays),
+        head=lambda: members([_heads_json(sent)], (grad[:STAND_IN_LENGTH] for grad in arrays)),
     )
 
 
@@ -195,10 +196,10 @@ def sample_body(
         rest["prompt_logprobs"] = True
     closing = b"]," + dumps(rest).removeprefix(b"{").removesuffix(b"}")
 
-    def members(inputs: Iterable[ModelInput]) -> Pieces:
-        return (b'{"model_inputs":[', *_joined(_input_json(item) for item in inputs), closing)
+    def members(inputs: Iterable[list[dict[str, Any]]]) -> Pieces:
+        return (b'{"model_inputs":[', *_joined(map(_chunks_json, inputs)), closing)
 
-    return OperationBody(members(prompts), head=lambda: members(map(_head_input, prompts)))
+    return OperationBody(members(map(_chunks, prompts)), head=lambda: members(map(_head_chunks, prompts)))
 
 
 def small_body(members: Mapping[str, Any]) -> OperationBody:
@@ -221,28 +222,38 @@ def _as_float(name: str, tensor: TensorData) -> TensorData:
     return tensor
 
 
-def _head(sample: Sample) -> Sample:
-    """Cut a sample to the length of a stand-in."""
-    inputs = {
-        name: TensorData(tensor.data[:STAND_IN_LENGTH], tensor.dtype) for name, tensor in sample.loss_fn_inputs.items()
-    }
-    return Sample(_head_input(sample.model_input), inputs, sample.routed_experts_key)
+def _heads_json(samples: Sequence[Sample]) -> bytes:
+    """Give samples cut to the length of a stand-in, without the brackets around them."""
+    heads: list[dict[str, Any]] = []
+    for sample in samples:
+        inputs = {
+            name: {"data": tensor.data[:STAND_IN_LENGTH], "dtype": tensor.dtype}
+            for name, tensor in sample.loss_fn_inputs.items()
+        }
+        head: dict[str, Any] = {"model_input": {"chunks": _head_chunks(sample.model_input)}, "loss_fn_inputs": inputs}
+        if sample.routed_experts_key is not None:
+            head["routed_experts_key"] = sample.routed_experts_key
+        heads.append(head)
+    return orjson.dumps(heads, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
 
 
-def _head_input(model_input: ModelInput) -> ModelInput:
+def _head_chunks(model_input: ModelInput) -> list[dict[str, Any]]:
     """Cut a model input to a stand-in's budget of tokens, which its chunks share; later chunks are dropped."""
-    budget, chunks = STAND_IN_LENGTH, list[EncodedText]()
+    budget, chunks = STAND_IN_LENGTH, list[dict[str, Any]]()
     for chunk in model_input.chunks:
         if budget <= 0:
             break
         tokens = chunk.encoded_text.tokens[:budget]
-        chunks.append(EncodedText(tokens))
+        chunks.append({"encoded_text": {"tokens": tokens}})
         budget -= len(tokens)
-    return ModelInput(chunks)
+    return chunks
 
 
-def _input_json(model_input: ModelInput) -> bytes:
-    chunks = [{"encoded_text": {"tokens": chunk.encoded_text.tokens}} for chunk in model_input.chunks]
+def _chunks(model_input: ModelInput) -> list[dict[str, Any]]:
+    return [{"encoded_text": {"tokens": chunk.encoded_text.tokens}} for chunk in model_input.chunks]
+
+
+def _chunks_json(chunks: list[dict[str, Any]]) -> bytes:
     return orjson.dumps({"chunks": chunks}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

@@ -20,12 +20,13 @@ def sample_of(number):
 def collect(side, operation, number):
     """Ask for a result until it is there, with deadlines of all lengths."""
     for timeout in [3.0, 0.5, 20.0, 7.0] * 10:
-        began = side.time.now
+        began, fault = side.time.now, None
         try:
             return operation.result(timeout)
         except (sk.OperationTimeoutError, sk.StatusError) as error:
-            assert is_expected(error, operation, number), error
-            still_runs = isinstance(error, sk.OperationTimeoutError)
+            fault = error
+        assert is_expected(fault, operation, number), fault
+        still_runs = isinstance(fault, sk.OperationTimeoutError)
         assert not still_runs or side.time.now - began <= timeout + 1.01  # a poll at the deadline gets a second
     raise AssertionError(f"{operation} was asked for 40 times")
 
