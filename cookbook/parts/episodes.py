@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import samplekit as sk
 from parts.larger_number import reply_text
 from parts.price_task import TOOLS, PriceTask, read_call
-from samplekit.client import Session
+from samplekit.client import Operation, Session
 
 MAX_TOKENS = 40
 
@@ -35,7 +35,7 @@ class _Opening:
 def play(
     session: Session, template: sk.ChatTemplate, tasks: Sequence[PriceTask], num_samples: int, *, seed: int
 ) -> list[Episode]:
-    """Play every task several times: all first steps in one request, then all second ones.
+    """Play every task several times: all first steps, then all second ones.
 
     An episode whose first completion makes no call that can be run ends there, with the score of that completion. The
     second prompt is rendered from the messages. Where it begins with the tokens of the first step,
@@ -43,28 +43,46 @@ def play(
     steps stay samples of their own, each with the tokens that were really read.
     """
     prompts = [template.prompt(task.messages, TOOLS) for task in tasks]
-    stop = template.stop_strings
-    groups = session.generate(prompts, num_samples=num_samples, max_tokens=MAX_TOKENS, stop=stop, seed=seed).result()
+    # A seed gives every prompt of a request the same draws, so each task has a request and a seed of its own.
+    asked = [
+        _generate(session, template, [prompt], num_samples, seed=1000 * seed + number)
+        for number, prompt in enumerate(prompts)
+    ]
     openings = [
         _Opening(task, f"task {number}", sk.Step(group.prompt, item), reply_text(template, item))
-        for number, (task, group) in enumerate(zip(tasks, groups, strict=True))
+        for number, (task, operation) in enumerate(zip(tasks, asked, strict=True))
+        for group in operation.result()
         for item in group.completions
     ]
-    seconds = _second_steps(session, template, openings, seed=seed)
+    seconds = _second_steps(session, template, openings, num_samples, seed=seed)
     return [_finish(template, opening, seconds.get(index)) for index, opening in enumerate(openings)]
 
 
 def _second_steps(
-    session: Session, template: sk.ChatTemplate, openings: Sequence[_Opening], *, seed: int
+    session: Session, template: sk.ChatTemplate, openings: Sequence[_Opening], num_samples: int, *, seed: int
 ) -> dict[int, sk.Step]:
-    """Run the tool where it was called, and sample what the model says to its answer."""
+    """Run the tool where it was called, and sample what the model says to its answer.
+
+    Episodes of one task are compared, so they must not share their draws: each travels in another request.
+    """
     calls = {index: call for index, opening in enumerate(openings) if (call := read_call(opening.text)) is not None}
-    if not calls:
-        return {}
-    prompts = [template.prompt(openings[index].task.after_call(call), TOOLS) for index, call in calls.items()]
-    stop = template.stop_strings
-    groups = session.generate(prompts, max_tokens=MAX_TOKENS, stop=stop, seed=seed).result()
-    return {index: sk.Step(group.prompt, group.completions[0]) for index, group in zip(calls, groups, strict=True)}
+    prompts = {index: template.prompt(openings[index].task.after_call(call), TOOLS) for index, call in calls.items()}
+    asked = {
+        turn: _generate(session, template, list(part.values()), 1, seed=1000 * seed + 500 + turn)
+        for turn in range(num_samples)
+        if (part := {index: prompt for index, prompt in prompts.items() if index % num_samples == turn})
+    }
+    found = {turn: iter(operation.result()) for turn, operation in asked.items()}
+    groups = {index: next(found[index % num_samples]) for index in prompts}
+    return {index: sk.Step(group.prompt, group.completions[0]) for index, group in groups.items()}
+
+
+def _generate(
+    session: Session, template: sk.ChatTemplate, prompts: list[list[int]], num_samples: int, *, seed: int
+) -> Operation[list[sk.Group]]:
+    return session.generate(
+        prompts, num_samples=num_samples, max_tokens=MAX_TOKENS, stop=template.stop_strings, seed=seed
+    )
 
 
 def _finish(template: sk.ChatTemplate, opening: _Opening, second: sk.Step | None) -> Episode:

@@ -34,8 +34,10 @@ class Scripted:
 
     def __init__(self, template, *requests):
         self.template, self.requests, self.prompts = template, list(requests), []
+        self.seeds = []
 
-    def generate(self, prompts, *, num_samples=1, **_):
+    def generate(self, prompts, *, num_samples=1, seed=None, **_):
+        self.seeds.append(seed)
         self.prompts.append([self.template.decode(prompt) for prompt in prompts])
         texts = iter(self.requests.pop(0))
         groups = [
@@ -74,6 +76,16 @@ def test_a_call_in_other_words_than_the_templates_still_trains_what_was_read(par
     episodes = parts.episodes.play(session, template, [parts.task.PriceTask("lamp", 7)], 2, seed=0)
     samples = sk.build_trajectory_samples([episode.trajectory for episode in episodes])
     assert [sample.info["steps"] for sample in samples] == [[0], [1], [0]]
+
+
+def test_episodes_that_are_compared_never_share_a_seed(parts, template):
+    tasks = [parts.task.PriceTask("lamp", 7), parts.task.PriceTask("book", 2)]
+    book = CALL.replace("lamp", "book")
+    session = Scripted(template, [CALL, CALL], [book, book], ["7", "2"], ["6", "2"])
+    episodes = parts.episodes.play(session, template, tasks, 2, seed=0)
+    assert [episode.reward for episode in episodes] == [1.0, 0.0, 1.0, 1.0]
+    assert len(set(session.seeds)) == 4
+    assert [len(prompts) for prompts in session.prompts] == [1, 1, 2, 2]
 
 
 def test_a_call_about_something_else_finds_nothing(parts, template):
