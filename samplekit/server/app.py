@@ -56,13 +56,15 @@ def create_app(
     Args:
         model: ``samplekit/tiny``, a Hugging Face path or id, or a model loaded before.
         token: what ``Authorization: Bearer`` must hold; None lets everyone in.
-        state_dir: where payloads are kept. Nothing is restored from it yet: a restarted service starts empty.
+        state_dir: where accepted operations, policies, checkpoints and payloads outlive the process; the next service
+            that is started with it goes on with them. None keeps nothing.
     """
     loaded = model if isinstance(model, LoadedModel) else load_model(model)
     service = Service(loaded, state_dir=None if state_dir is None else Path(state_dir))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        service.resume()
         yield
         service.close()
 

@@ -78,7 +78,6 @@ def read_weights(policy: Policy, folder: Path) -> None:
         }
         if not tensors or set(lacking) - tied:
             raise OSError(f"{folder} lacks {sorted(set(lacking) - tied)[:3] or 'every weight'}")
-    policy.sync()
 
 
 @contextmanager

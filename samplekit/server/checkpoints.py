@@ -135,7 +135,7 @@ class CheckpointStore:
         return folder
 
     def restore(self, checkpoint: Checkpoint, policy: Policy, *, with_optimizer: bool) -> None:
-        """Let a new policy go on from a checkpoint.
+        """Let a new policy go on from a checkpoint, and its generator use the same weights.
 
         Raises:
             OSError: the checkpoint's files are gone.
@@ -146,6 +146,7 @@ class CheckpointStore:
             policy.restore(PolicyState.read(folder / STATE_FILE), with_optimizer=with_optimizer)
         else:
             read_weights(policy, folder / ("merged" if checkpoint.lora is None else "adapter"))
+        policy.sync()
 
     def close(self) -> None:
         """Remove the temporary folder, if it was one."""

@@ -58,7 +58,7 @@ class LocalService:
             model: ``samplekit/tiny``, a Hugging Face path or id, or a model loaded before.
             port: 0 takes a free one.
             token: what clients must send as bearer token; None lets every client of this machine in.
-            state_dir: where payloads are kept; a temporary folder where None.
+            state_dir: where sessions outlive the process, see `create_app`; None keeps nothing.
 
         Raises:
             SampleError: the port or the token is none.

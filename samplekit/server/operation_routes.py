@@ -44,7 +44,7 @@ async def submit_operation(request: Request) -> Response:
         if known is None:
             service.refuse_inactive(session)
             known = Operation(f"op-{secrets.token_hex(8)}", kind, key, digest, work, payload_id)
-            service.accept(session, known)
+            service.accept(session, known, raw)
     return json_response(orjson.Fragment(known.to_json()))
 
 

@@ -48,6 +48,7 @@ async def put_payload(request: Request) -> Response:
             async for piece in limited(request, PAYLOAD_LIMIT_BYTES):
                 file.write(piece)
         partial.replace(path)
+        path.with_suffix(".waiting").unlink(missing_ok=True)
     finally:
         partial.unlink(missing_ok=True)
     return Response(status_code=200)

@@ -25,20 +25,23 @@ class PayloadStore:
             raise ServiceError(f"payloads cannot be kept in {folder} ({error.strerror}): choose another") from error
         # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.
         self._remove = None if folder is not None else weakref.finalize(self, shutil.rmtree, self._folder, True)
-        self._secret = secrets.token_bytes(32)
-        self._owners: dict[str, str] = {}
+        self._secret = secrets.token_bytes(32) if folder is None else _kept_secret(folder / "secret")
+        # Names say whose a payload is, so that a restarted service knows; one that waits for its content is empty.
+        names = [path.name.split(".") for path in self._folder.glob("pl-*.*.*")]
+        self._owners = {payload_id: session_id for payload_id, session_id, _ in names}
 
     def create(self, session_id: str) -> str:
         """Give the id of a new payload of a session; it has no content yet."""
         payload_id = f"pl-{secrets.token_hex(12)}"
         self._owners[payload_id] = session_id
+        self.path(payload_id).with_suffix(".waiting").touch()
         return payload_id
 
     def path(self, payload_id: str) -> Path:
         """Give the file of a payload that `create` gave out."""
         if payload_id not in self._owners:
             raise KeyError(payload_id)
-        return self._folder / f"{payload_id}.json"
+        return self._folder / f"{payload_id}.{self._owners[payload_id]}.json"
 
     def owned(self, payload_id: str, session_id: str) -> Path | None:
         """Give the file of a session's payload, None where it has no such payload or no content."""
@@ -51,12 +54,14 @@ class PayloadStore:
         """Write a result and give its id."""
         payload_id = self.create(session_id)
         self.path(payload_id).write_bytes(content)
+        self.path(payload_id).with_suffix(".waiting").unlink()
         return payload_id
 
     def discard(self, payload_id: str) -> None:
         """Forget a payload and its file."""
         if payload_id in self._owners:
-            self.path(payload_id).unlink(missing_ok=True)
+            for suffix in (".json", ".waiting"):
+                self.path(payload_id).with_suffix(suffix).unlink(missing_ok=True)
             del self._owners[payload_id]
 
     def signature(self, name: str) -> str:
@@ -75,3 +80,13 @@ class PayloadStore:
         """Remove the temporary folder, if it was one."""
         if self._remove is not None:
             self._remove()
+
+
+def _kept_secret(path: Path) -> bytes:
+    """Read the secret that signs URLs, or draw one that only this user can read: URLs outlive a restart."""
+    if not path.exists():
+        partial = path.with_suffix(".partial")
+        partial.touch(mode=0o600)
+        partial.write_bytes(secrets.token_bytes(32))
+        partial.replace(path)
+    return path.read_bytes()

@@ -163,7 +163,7 @@ class Policy:
     def restore(self, state: PolicyState, *, with_optimizer: bool = True) -> None:
         """Go on from a state; without the optimizer's part, from its weights alone at step 0.
 
-        The generator gets the same weights.
+        What the generator uses stays as it is until `sync`.
 
         Raises:
             ValueError: the state is of other weights or of another optimizer.
@@ -172,7 +172,6 @@ class Policy:
         if with_optimizer:
             self._optimizer.put_back(state.optimizer)
             self.step, self.num_passes = state.step, state.num_passes
-        self.sync()
 
     def restore_served(self, state: PolicyState) -> None:
         """Let the generator use the weights of `served_state`."""

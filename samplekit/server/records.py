@@ -45,6 +45,28 @@ class Output:
     large: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How an operation ended.
+
+    Attributes:
+        status: COMPLETED or FAILED.
+        output: JSON of the result.
+        error_code: why it failed.
+        error_message: the same for people.
+    """
+
+    status: OperationStatus
+    output: bytes = b"{}"
+    error_code: OperationErrorCode | None = None
+    error_message: str = ""
+
+    @classmethod
+    def failed(cls, code: OperationErrorCode, message: str) -> Outcome:
+        """Say why there is no result."""
+        return cls(OperationStatus.FAILED, error_code=code, error_message=message)
+
+
 @dataclass
 class Operation:
     """One accepted operation; its work is dropped once it is done.
@@ -57,6 +79,7 @@ class Operation:
         work: computes the output on the session's policy.
         payload_id: of the uploaded body, dropped with the work.
         output: JSON of the result.
+        number: its place in the journal of a state directory; 0 without one.
         finished: set on the event loop once there is an outcome.
     """
 
@@ -70,16 +93,13 @@ class Operation:
     output: bytes = b"{}"
     error_code: OperationErrorCode | None = None
     error_message: str = ""
+    number: int = 0
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def complete(self, output: bytes) -> None:
-        """Keep the result."""
-        self.output, self.status, self.work = output, OperationStatus.COMPLETED, None
-
-    def fail(self, code: OperationErrorCode, message: str) -> None:
-        """Keep why there is no result."""
-        self.error_code, self.error_message = code, message
-        self.status, self.work = OperationStatus.FAILED, None
+    def end(self, outcome: Outcome) -> None:
+        """Keep how it ended; what it needed to run is dropped."""
+        self.output, self.error_code, self.error_message = outcome.output, outcome.error_code, outcome.error_message
+        self.work, self.status = None, outcome.status
 
     def to_json(self) -> bytes:
         """Show the operation as the protocol does."""

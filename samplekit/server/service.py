@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from samplekit.server.checkpoints import CheckpointStore
 from samplekit.server.payloads import PayloadStore
+from samplekit.server.planning import plan_operation
 from samplekit.server.records import Operation, Resources, Session
 from samplekit.server.refusals import conflict, invalid, not_found
 from samplekit.server.resuming import refuse_resuming
 from samplekit.server.runner import Runner
 from samplekit.server.settings import LoraSettings
+from samplekit.server.state_directory import StateDirectory
 from samplekit.server.step_settings import refuse_optimizer
 from samplekit.wire.names import (
     INACTIVE_RESOURCES,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from samplekit.server.bodies import ResourcesBody, SessionBody, SessionUpdate
     from samplekit.server.checkpoints import Checkpoint
     from samplekit.server.model_loading import LoadedModel
+    from samplekit.server.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -55,21 +58,46 @@ class Service:
     def __init__(
         self, model: LoadedModel, *, state_dir: Path | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Start with nothing.
+        """Start with nothing, or with what an earlier process left in the state directory.
 
         Args:
             model: the base model.
-            state_dir: where payloads are kept; a temporary folder where None.
+            state_dir: where everything is kept that outlives the process; None keeps it in memory, and payloads and
+                checkpoints in temporary folders.
             clock: gives seconds since 1970.
+
+        Raises:
+            ServiceError: the state directory cannot be used.
         """
         self.model = model
-        self.resources: dict[str, Resources] = {}
-        self.sessions: dict[str, Session] = {}
+        # Opened first: it refuses a folder that another service uses.
+        self._state = None if state_dir is None else StateDirectory(state_dir, model.name)
         self.payloads = PayloadStore(None if state_dir is None else state_dir / "payloads")
         self.checkpoints = CheckpointStore(model, None if state_dir is None else state_dir / "checkpoints")
+        self.resources: dict[str, Resources] = {}
+        self.sessions: dict[str, Session] = {}
+        if self._state is not None:
+            self.resources, self.sessions = self._state.load(self.checkpoints.records)
         self.clock = clock
-        self._runner = Runner(model, self.payloads, self.checkpoints, clock)
+        self._runner = Runner(
+            model, self.payloads, self.checkpoints, clock, state=self._state, plan=self._plan_accepted
+        )
         self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
+
+    def resume(self) -> None:
+        """Go on with the sessions of an earlier process: bring their models back, and run what was accepted."""
+        for session in self.sessions.values():
+            if not session.is_active:
+                continue
+            waiting = [item for item in session.operations.values() if not item.finished.is_set()]
+            session.queue.extend(waiting)
+            logger.info("session %s: taken up again, %d operations wait", session.id, len(waiting))
+            if session.status is SessionStatus.STOPPING:
+                self._runner.stop(session)
+            else:
+                resources = session.resources
+                resources.expires_at = max(resources.expires_at, self.clock() + resources.inactive_timeout)
+                self._runner.open(session)
 
     @property
     def operations(self) -> list[Operation]:
@@ -91,6 +119,7 @@ class Service:
             created_at=now,
             expires_at=now + body.inactive_timeout,
         )
+        self._keep_resources(resources)
         self.resources[resources.id] = resources
         logger.info("resources %s: created for %s", resources.id, "LoRA" if body.lora_enabled else "full weights")
         return resources
@@ -109,6 +138,7 @@ class Service:
         if resources.status is not ResourcesStatus.READY:
             raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
         resources.expires_at = max(resources.expires_at, self.clock() + seconds)
+        self._keep_resources(resources)
 
     def stop_resources(self, resources: Resources, *, force: bool) -> None:
         """Stop resources, and with ``force`` the sessions on them."""
@@ -122,6 +152,7 @@ class Service:
         for session in active:
             self.stop_session(session)
         resources.status, resources.updated_at = ResourcesStatus.STOPPED, self.clock()
+        self._keep_resources(resources)
 
     async def create_session(self, body: SessionBody) -> Session:
         """Open a session; its model is copied on the engine thread."""
@@ -141,6 +172,7 @@ class Service:
             resumed_from=checkpoint,
             load_optimizer=checkpoint is not None and body.load_optimizer is not False,
         )
+        self._keep_session(session)
         self.sessions[session.id] = session
         await asyncio.wait({self._runner.open(session)}, timeout=CREATION_WAIT)
         return session
@@ -152,12 +184,14 @@ class Service:
         if body.metadata is not None:
             session.metadata = {**session.metadata, **body.metadata}
         session.updated_at = self.clock()
+        self._keep_session(session)
 
     def stop_session(self, session: Session) -> None:
         """Stop a session: the operation that runs is finished, those that wait fail."""
         if not session.is_active:
             return
         session.status, session.updated_at = SessionStatus.STOPPING, self.clock()
+        self._keep_session(session)
         self._runner.stop(session)
 
     def find_resources(self, identifier: str) -> Resources:
@@ -186,8 +220,10 @@ class Service:
         if session.status not in {SessionStatus.RUNNING, SessionStatus.CREATING}:
             raise invalid(f"session {session.id} is {session.status}, expected RUNNING: open a new session")
 
-    def accept(self, session: Session, operation: Operation) -> None:
-        """Put an operation at the end of its session's queue."""
+    def accept(self, session: Session, operation: Operation, raw: bytes) -> None:
+        """Put an operation at the end of its session's queue, once its body is in the journal where there is one."""
+        if self._state is not None:
+            self._state.accept(session, operation, raw)
         session.operations[operation.id] = session.by_key[operation.key] = operation
         session.queue.append(operation)
         now = self.clock()
@@ -200,13 +236,36 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._parsers, parser)
 
     def close(self) -> None:
-        """Finish the running operation, drop the others and remove temporary files."""
+        """Finish the running operation and remove temporary files.
+
+        What waits fails and sessions stop, unless a state directory keeps them for the next start.
+        """
         for session in self.sessions.values():
-            self.stop_session(session)
+            if self._state is None:
+                self.stop_session(session)
+            else:
+                session.queue.clear()
         self._runner.close()
         self._parsers.shutdown(wait=True, cancel_futures=True)
         self.payloads.close()
         self.checkpoints.close()
+        if self._state is not None:
+            self._state.close()
+
+    def _plan_accepted(self, session: Session, operation: Operation) -> Work:
+        """Plan an operation again that an earlier process accepted."""
+        if self._state is None:
+            raise LookupError(f"nothing was recorded of operation {operation.id}")
+        raw = self._state.body_of(operation)
+        return plan_operation(raw, operation.kind, operation.key, session, self)[1]
+
+    def _keep_resources(self, resources: Resources) -> None:
+        if self._state is not None:
+            self._state.keep_resources(resources)
+
+    def _keep_session(self, session: Session) -> None:
+        if self._state is not None:
+            self._state.keep_session(session)
 
     def _refuse_session(self, resources: Resources, body: SessionBody) -> None:
         if resources.status is not ResourcesStatus.READY:

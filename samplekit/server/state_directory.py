@@ -1,0 +1,224 @@
+"""What outlives the process: accepted operations in a journal, and policies as of their last optimizer step.
+
+An operation is journalled before its acceptance is answered, and its outcome before it is shown. Policies are written
+after each optimizer step; what ran since then is run again at the next start, in the same order, which gives the same
+weights to the last bit where torch computes on one thread. Outcomes that were recorded stay as they were.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from typing import TYPE_CHECKING
+
+from samplekit.errors import ServiceError
+from samplekit.server.policy_state import PolicyState
+from samplekit.server.saved_records import (
+    operation_from_row,
+    resources_from,
+    resources_record,
+    session_from,
+    session_record,
+)
+from samplekit.wire.names import OperationKind, OperationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from samplekit.server.checkpoints import Checkpoint
+    from samplekit.server.policy import Policy
+    from samplekit.server.records import Operation, Outcome, Resources, Session
+    from samplekit.server.work import Work
+
+# Operations that change a policy between its optimizer steps.
+_REPEATED = frozenset(
+    {OperationKind.FORWARD_BACKWARD, OperationKind.CUSTOM_FORWARD_BACKWARD, OperationKind.WEIGHTS_SYNC}
+)
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS resources (id TEXT PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT PRIMARY KEY, record BLOB NOT NULL, covered INTEGER NOT NULL DEFAULT 0,
+    trained TEXT NOT NULL DEFAULT '', served TEXT NOT NULL DEFAULT '');
+CREATE TABLE IF NOT EXISTS operations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
+    key TEXT NOT NULL, digest BLOB NOT NULL, body BLOB, payload_id TEXT, status TEXT NOT NULL,
+    output BLOB NOT NULL DEFAULT x'7b7d', error_code TEXT, error_message TEXT NOT NULL DEFAULT '',
+    passes INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX IF NOT EXISTS bodies ON operations (session, number) WHERE body IS NOT NULL;
+"""
+
+
+class StateDirectory:
+    """A folder with a journal (SQLite) and the policies of active sessions. Safe to call from any thread."""
+
+    def __init__(self, folder: Path, model_name: str) -> None:
+        """Open the journal, or begin one.
+
+        Raises:
+            ServiceError: the folder cannot be used, another service uses it, or it is of another base model.
+        """
+        self._policies = folder / "policies"
+        self._lock = threading.Lock()
+        try:
+            self._policies.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(folder / "journal.sqlite", timeout=0, check_same_thread=False)
+            # The lock is kept until the process ends, so that no second service writes here.
+            for setting in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+                self._db.execute(f"PRAGMA {setting}")
+            self._db.executescript(_SCHEMA)
+            with self._db:
+                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('base_model', ?)", (model_name,))
+        except (OSError, sqlite3.Error) as error:
+            raise ServiceError(
+                f"state cannot be kept in {folder} ({error}): choose another folder, and one for each service"
+            ) from error
+        (found,) = self._db.execute("SELECT value FROM meta WHERE name = 'base_model'").fetchone()
+        if found != model_name:
+            self._db.close()
+            raise ServiceError(f"{folder} holds sessions of {found!r}, not of {model_name!r}: choose another folder")
+
+    def load(self, checkpoints: Mapping[str, Checkpoint]) -> tuple[dict[str, Resources], dict[str, Session]]:
+        """Give the resources and sessions of earlier processes, with all their operations, none of them planned."""
+        rows = self._db.execute("SELECT record FROM resources ORDER BY rowid")
+        resources = {item.id: item for item in (resources_from(record) for (record,) in rows)}
+        sessions: dict[str, Session] = {}
+        for (record,) in self._db.execute("SELECT record FROM sessions ORDER BY rowid"):
+            session = session_from(record, resources, checkpoints)
+            sessions[session.id] = session
+        columns = "number, id, kind, key, digest, payload_id, status, output, error_code, error_message, session"
+        for row in self._db.execute(f"SELECT {columns} FROM operations ORDER BY number"):  # noqa: S608 - constants
+            operation, session = operation_from_row(row[:-1]), sessions[row[-1]]
+            session.operations[operation.id] = session.by_key[operation.key] = operation
+        return resources, sessions
+
+    def keep_resources(self, resources: Resources) -> None:
+        """Record resources as they are now."""
+        values = (resources.id, resources_record(resources))
+        with self._lock, self._db:
+            self._db.execute(
+                "INSERT INTO resources VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record", values
+            )
+
+    def keep_session(self, session: Session) -> None:
+        """Record a session as it is now; its operations are recorded by themselves."""
+        with self._lock, self._db:
+            self._keep_session(session)
+
+    def accept(self, session: Session, operation: Operation, raw: bytes) -> None:
+        """Record an operation with its body, and number it."""
+        values = (session.id, operation.id, operation.kind, operation.key, operation.digest, raw)
+        with self._lock, self._db:
+            operation.number = (
+                self._db.execute(
+                    "INSERT INTO operations (session, id, kind, key, digest, body, payload_id, status) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (*values, operation.payload_id, OperationStatus.PENDING),
+                ).lastrowid
+                or 0
+            )
+
+    def body_of(self, operation: Operation) -> bytes:
+        """Give the body that an operation was accepted with.
+
+        Raises:
+            LookupError: it is no longer needed, and was dropped.
+        """
+        query = "SELECT body FROM operations WHERE number = ? AND body IS NOT NULL"
+        with self._lock:
+            row = self._db.execute(query, (operation.number,)).fetchone()
+        if row is None:
+            raise LookupError(f"the journal holds no body of operation {operation.id}")
+        return bytes(row[0])
+
+    def settle(self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None) -> list[str]:
+        """Record how an operation ended, and the policy with it where the policy changed for good.
+
+        Returns:
+            The uploads that will not be needed again.
+        """
+        completed = outcome.status is OperationStatus.COMPLETED and policy is not None
+        trained = served = ""
+        if completed and policy is not None and operation.kind is OperationKind.OPTIM_STEP:
+            trained = f"{session.id}-{operation.number}-trained.safetensors"
+            policy.state().write(self._policies / trained)
+        if completed and policy is not None and operation.kind is OperationKind.WEIGHTS_SYNC:
+            served = f"{session.id}-{operation.number}-served.safetensors"
+            policy.served_state().write(self._policies / served)
+        values = (outcome.status, outcome.output, outcome.error_code, outcome.error_message)
+        first = 0 if trained else operation.number
+        drop = bool(trained) or not completed or operation.kind not in _REPEATED
+        with self._lock, self._db:
+            self._db.execute(
+                "UPDATE operations SET status = ?, output = ?, error_code = ?, error_message = ?, passes = ? "
+                "WHERE number = ?",
+                (*values, 0 if policy is None else policy.num_passes, operation.number),
+            )
+            self._keep_session(session)
+            if trained:
+                self._db.execute(
+                    "UPDATE sessions SET trained = ?, covered = ? WHERE id = ?", (trained, operation.number, session.id)
+                )
+            if served:
+                self._db.execute("UPDATE sessions SET served = ? WHERE id = ?", (served, session.id))
+            dropped = self._drop_bodies(session, first, operation.number) if drop else []
+        for kept, kind in ((trained, "trained"), (served, "served")):
+            if kept:
+                self._remove_policies(session, kind, kept)
+        return dropped
+
+    def restore(self, session: Session, policy: Policy, plan: Callable[[Operation], Work]) -> None:
+        """Bring a new policy to where the session was, operations that wait left out.
+
+        Raises:
+            OSError: a policy that the journal names is not there.
+        """
+        query = "SELECT trained, served, covered FROM sessions WHERE id = ?"
+        with self._lock:
+            row = self._db.execute(query, (session.id,)).fetchone() or ("", "", 0)
+            passes = dict(
+                self._db.execute("SELECT number, passes FROM operations WHERE session = ?", (session.id,)).fetchall()
+            )
+        trained, served, covered = row
+        if trained:
+            policy.restore(PolicyState.read(self._policies / trained))
+        if served:
+            policy.restore_served(PolicyState.read(self._policies / served))
+        for operation in list(session.operations.values()):
+            if operation.number <= covered or operation.status not in {
+                OperationStatus.COMPLETED,
+                OperationStatus.FAILED,
+            }:
+                continue
+            if operation.status is OperationStatus.COMPLETED and operation.kind in _REPEATED:
+                plan(operation)(policy)
+            policy.num_passes = max(policy.num_passes, passes[operation.number])
+
+    def forget_policies(self, session: Session) -> None:
+        """Drop the weights of a session that will not run again."""
+        for kind in ("trained", "served"):
+            self._remove_policies(session, kind, "")
+
+    def close(self) -> None:
+        """Close the journal, so that another process may open it."""
+        with self._lock:
+            self._db.close()
+
+    def _keep_session(self, session: Session) -> None:
+        self._db.execute(
+            "INSERT INTO sessions (id, record) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            (session.id, session_record(session)),
+        )
+
+    def _drop_bodies(self, session: Session, first: int, last: int) -> list[str]:
+        where = "WHERE session = ? AND number BETWEEN ? AND ? AND body IS NOT NULL"
+        chosen = (session.id, first, last)
+        found = self._db.execute(f"SELECT payload_id FROM operations {where}", chosen).fetchall()  # noqa: S608
+        self._db.execute(f"UPDATE operations SET body = NULL {where}", chosen)  # noqa: S608
+        return [payload_id for (payload_id,) in found if payload_id is not None]
+
+    def _remove_policies(self, session: Session, kind: str, kept: str) -> None:
+        for path in self._policies.glob(f"{session.id}-*-{kind}.*"):
+            if path.name != kept:
+                path.unlink(missing_ok=True)
