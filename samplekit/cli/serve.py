@@ -21,10 +21,19 @@ from samplekit.cli.screen import errors, results
     "--port", "-p", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one."
 )
 @click.option("--token", envvar="SAMPLEKIT_TOKEN", show_envvar=True, help="Ask clients for this bearer token.")
-@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where payloads are kept.")
+@click.option(
+    "--state-dir", type=click.Path(path_type=Path, file_okay=False), help="Where sessions outlive this process."
+)
+@click.option(
+    "--operation-log",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="Append one JSON line for each operation; - is standard error.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log every request and operation.")
-def serve(model: str, port: int, token: str | None, state_dir: Path | None, verbose: bool) -> None:
-    r"""Train and generate on this machine behind the service's own protocol, until Ctrl-C.
+def serve(
+    model: str, port: int, token: str | None, state_dir: Path | None, operation_log: Path | None, verbose: bool
+) -> None:
+    """Train and generate on this machine behind the service's own protocol, until Ctrl-C.
 
     \b
     Example:
@@ -36,12 +45,17 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if operation_log is not None:
+        _write_operations(operation_log)
     signal.signal(signal.SIGTERM, _interrupt)
     errors.print(f"loading {model} ...", style="dim")
     with LocalService(model=model, port=port, token=token, state_dir=state_dir) as service:
         results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
         key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
         results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
+        if state_dir is not None:
+            kept = sum(session.is_active for session in service.service.sessions.values())
+            results.print(f"  state in {state_dir}: {kept} sessions go on", soft_wrap=True)
         try:
             service.wait()
         except KeyboardInterrupt:
@@ -51,3 +65,17 @@ def serve(model: str, port: int, token: str | None, state_dir: Path | None, verb
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _write_operations(path: Path) -> None:
+    """Let each operation that ends add its line to a file, or to standard error."""
+    from samplekit.server.operation_log import NAME
+
+    try:
+        handler = logging.StreamHandler() if str(path) == "-" else logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be written: {error.strerror}", param_hint="--operation-log") from error
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger(NAME)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from samplekit.errors import SampleError
 from samplekit.server.checkpoint_routes import FILE_PREFIX
 from samplekit.server.payload_routes import PAYLOAD_PREFIX
 from samplekit.server.refusals import error_response
@@ -78,3 +79,16 @@ def _other_host(host: str) -> Response:
         400,
         f"the Host header is {host!r:.80}, expected 127.0.0.1 or localhost: to serve other names, start with a token",
     )
+
+
+def require_token(token: object) -> str:
+    """Take a token that a client can send: the ends of a header are stripped on the way.
+
+    Raises:
+        SampleError: nobody can send it; the message does not show it.
+    """
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or token != token.strip():
+        raise SampleError("token holds spaces at its ends or characters no header has: pass it without them")
+    if not token:
+        raise SampleError("token is empty, and nobody can send that: pass a token, or None to let every client in")
+    return token

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route as AppRoute
 
 from samplekit.chat.load import TINY
-from samplekit.server.access import Gate
+from samplekit.server.access import Gate, require_token
 from samplekit.server.bodies import (
     ExtendBody,
     ResourcesBody,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SWEEP_SECONDS = 30.0
+
 
 def create_app(
     model: str | LoadedModel = TINY, *, token: str | None = None, state_dir: str | Path | None = None
@@ -59,23 +62,33 @@ def create_app(
         state_dir: where accepted operations, policies, checkpoints and payloads outlive the process; the next service
             that is started with it goes on with them. None keeps nothing.
     """
+    checked = None if token is None else require_token(token)
     loaded = model if isinstance(model, LoadedModel) else load_model(model)
     service = Service(loaded, state_dir=None if state_dir is None else Path(state_dir))
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
         service.resume()
+        sweeping = asyncio.create_task(_sweep(service))
         yield
+        sweeping.cancel()
         service.close()
 
     app = Starlette(
         routes=_routes(),
-        middleware=[Middleware(Gate, token=token)],
-        exception_handlers={Refusal: _refused, HTTPException: _http_error, ClientDisconnect: _disconnected},  # type: ignore[dict-item]
+        middleware=[Middleware(Gate, token=checked)],
+        exception_handlers=_HANDLERS,
         lifespan=lifespan,
     )
     app.state.service = service
     return app
+
+
+async def _sweep(service: Service) -> None:
+    """Let go of what nobody has used for long, whether or not anybody asks."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        service.expire()
 
 
 def _routes() -> list[AppRoute]:
@@ -213,6 +226,19 @@ async def _disconnected(request: Request, _error: ClientDisconnect) -> Response:
     return error_response(400, "the body ended early: send it again")  # nobody hears it
 
 
+async def _too_deep(request: Request, _error: RecursionError) -> Response:
+    logger.warning("refused %s %s: its body is nested too deep", request.method, request.url.path)
+    return error_response(400, "the body is nested too deep: no body of this service needs more than ten levels")
+
+
 async def _http_error(request: Request, error: HTTPException) -> Response:
     message = f"{error.detail}: {request.method} {request.url.path} is not a path of this service"
     return error_response(error.status_code, message, error.headers)
+
+
+_HANDLERS: dict[Any, Any] = {
+    Refusal: _refused,
+    HTTPException: _http_error,
+    ClientDisconnect: _disconnected,
+    RecursionError: _too_deep,
+}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 if TYPE_CHECKING:
+    from samplekit.sample.arrays import IntArray
     from samplekit.server.settings import DrawingSettings
 
 
@@ -60,12 +62,17 @@ def draw(logprobs: torch.Tensor, uniforms: torch.Tensor, settings: DrawingSettin
     return torch.where(found < logprobs.shape[-1], found, best)  # rounding may push the last draw past the end
 
 
-def uniform_draws(settings: DrawingSettings, completion: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Give the random numbers of one completion, float64 (max_tokens,): they depend on seed and place alone.
+def uniform_draws(
+    settings: DrawingSettings, prompt: IntArray, completion: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Give the random numbers of one completion, float64 (max_tokens,): seed, prompt and place alone decide.
 
     Args:
         settings: seed and max_tokens are read.
+        prompt: token ids, int64 (P,); completions of other prompts draw other numbers, or a batch would rise and fall
+            as one.
         completion: which one of its prompt.
     """
-    key = (settings.seed % 2**64) * 2**64 + completion
-    return np.random.Generator(np.random.Philox(key=key)).random(settings.max_tokens)
+    digest = int.from_bytes(blake2b(prompt.tobytes(), digest_size=8).digest(), "little")
+    key = np.random.SeedSequence([settings.seed % 2**64, digest, completion])
+    return np.random.Generator(np.random.Philox(key)).random(settings.max_tokens)

@@ -156,7 +156,7 @@ class _Batch:
         self.rows = list(rows)
         self.alive = set(range(len(rows)))  # places in rows
         self._device = next(model.parameters()).device
-        draws = np.stack([uniform_draws(settings, completion) for _, completion in rows])
+        draws = np.stack([uniform_draws(settings, prompts[prompt], completion) for prompt, completion in rows])
         self._uniforms = torch.from_numpy(draws).to(self._device)  # (R, max_tokens)
         self._read(prompts)
 

@@ -14,6 +14,7 @@ import uvicorn
 from samplekit.chat.load import TINY
 from samplekit.errors import SampleError, ServiceError
 from samplekit.sample.kinds import is_whole_number
+from samplekit.server.access import require_token
 from samplekit.server.app import create_app
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class LocalService:
         """
         self._model = model
         self._port = _port(port)
-        self._token = None if token is None else _token(token)
+        self._token = None if token is None else require_token(token)
         self._state_dir = state_dir
         self._url: str | None = None
         self._server: uvicorn.Server | None = None
@@ -166,12 +167,3 @@ def _port(port: object) -> int:
     if not is_whole_number(port) or not 0 <= port <= LARGEST_PORT:
         raise SampleError(f"port is {port!r}, expected a whole number of 0 (a free one) to {LARGEST_PORT}")
     return int(port)
-
-
-def _token(token: object) -> str:
-    """Take a token that a client can send: the ends of a header are stripped on the way."""
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or token != token.strip():
-        raise SampleError("token holds spaces at its ends or characters no header has: pass it without them")
-    if not token:
-        raise SampleError("token is empty, and nobody can send that: pass a token, or None to let every client in")
-    return token

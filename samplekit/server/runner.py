@@ -134,7 +134,11 @@ class Runner:
             self._settle(session, operation, Outcome.failed(OperationErrorCode.INTERNAL_ERROR, _named(error)))
         operation.finished.set()
         if session.status is SessionStatus.ERROR:
-            self._drop_waiting(session, session.error)
+            self.fail_waiting(session)
+
+    def fail_waiting(self, session: Session) -> None:
+        """Fail what waits in a session that is over."""
+        self._drop_waiting(session, session.error or f"the session is {session.status}")
 
     def _carry_out(self, session: Session, operation: Operation) -> None:
         """Do an operation's work on the engine thread; whatever happens becomes its outcome."""
@@ -166,7 +170,8 @@ class Runner:
     def _settle(self, session: Session, operation: Operation, outcome: Outcome, seconds: float = 0.0) -> None:
         """Record an outcome where outcomes are recorded, then show it; one that cannot be recorded ends the session."""
         unneeded = [operation.payload_id]
-        if self._state is not None:
+        # What fails because the session did is not recorded: a service that starts again may do it.
+        if self._state is not None and session.status is not SessionStatus.ERROR:
             try:
                 unneeded = [*self._state.settle(session, operation, outcome, session.policy)]
             except (OSError, sqlite3.Error) as error:

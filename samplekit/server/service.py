@@ -87,10 +87,11 @@ class Service:
     def resume(self) -> None:
         """Go on with the sessions of an earlier process: bring their models back, and run what was accepted."""
         for session in self.sessions.values():
-            if not session.is_active:
-                continue
             waiting = [item for item in session.operations.values() if not item.finished.is_set()]
             session.queue.extend(waiting)
+            if not session.is_active:
+                self._runner.fail_waiting(session)
+                continue
             logger.info("session %s: taken up again, %d operations wait", session.id, len(waiting))
             if session.status is SessionStatus.STOPPING:
                 self._runner.stop(session)
@@ -139,6 +140,29 @@ class Service:
             raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
         resources.expires_at = max(resources.expires_at, self.clock() + seconds)
         self._keep_resources(resources)
+
+    def expire(self) -> None:
+        """Stop resources that were not used for longer than their inactive timeout, and end the sessions on them.
+
+        A session with work that runs or waits is in use.
+        """
+        now = self.clock()
+        for resources in self.resources.values():
+            if resources.status is not ResourcesStatus.READY or resources.expires_at > now:
+                continue
+            active = [item for item in self.sessions.values() if item.resources is resources and item.is_active]
+            if any(session.runner is not None for session in active):
+                continue
+            for session in active:
+                self._runner.stop(session, final=SessionStatus.EXPIRED)
+            resources.status, resources.updated_at = ResourcesStatus.STOPPED, now
+            self._keep_resources(resources)
+            logger.warning(
+                "resources %s: not used for %d s, stopped with %d sessions; checkpoints stay",
+                resources.id,
+                resources.inactive_timeout,
+                len(active),
+            )
 
     def stop_resources(self, resources: Resources, *, force: bool) -> None:
         """Stop resources, and with ``force`` the sessions on them."""

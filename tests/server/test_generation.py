@@ -164,7 +164,7 @@ def test_the_policy_is_what_its_settings_say(options, expected):
 def test_draws_follow_the_policy_and_never_leave_it():
     options = DrawingSettings(seed=0, max_tokens=20_000, top_k=3)
     logprobs = drawing_logprobs(LOGITS, options).expand(20_000, -1)
-    found = draw(logprobs, torch.from_numpy(uniform_draws(options, 0)), options)
+    found = draw(logprobs, torch.from_numpy(uniform_draws(options, PROMPT, 0)), options)
     shares = np.bincount(found.numpy(), minlength=4) / 20_000
     np.testing.assert_allclose(shares, [0.5 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0], atol=0.012)  # three standard errors
     assert shares[3] == 0
@@ -178,11 +178,20 @@ def test_the_ends_of_the_unit_interval_draw_a_possible_token(uniform):
     assert torch.isfinite(logprobs[0, token])
 
 
-def test_random_numbers_depend_on_seed_and_place_alone():
-    short, long = (uniform_draws(DrawingSettings(seed=4, max_tokens=n), 2) for n in (5, 9))
+PROMPT = np.array([5, 6, 7])
+
+
+def test_random_numbers_depend_on_seed_prompt_and_place_alone():
+    short, long = (uniform_draws(DrawingSettings(seed=4, max_tokens=n), PROMPT, 2) for n in (5, 9))
     assert np.array_equal(short, long[:5])
-    assert not np.array_equal(short, uniform_draws(DrawingSettings(seed=4, max_tokens=5), 3))
-    assert not np.array_equal(short, uniform_draws(DrawingSettings(seed=5, max_tokens=5), 2))
+    five = DrawingSettings(seed=4, max_tokens=5)
+    others = [
+        uniform_draws(five, PROMPT, 3),
+        uniform_draws(DrawingSettings(seed=5, max_tokens=5), PROMPT, 2),
+        uniform_draws(five, np.array([5, 6, 8]), 2),
+        uniform_draws(five, np.array([5, 6]), 2),
+    ]
+    assert len({tuple(draws) for draws in (short, *others)}) == 5
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
