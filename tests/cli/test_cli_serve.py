@@ -37,3 +37,10 @@ def test_a_state_directory_that_cannot_be_written_is_named(tmp_path):
     assert ended.returncode == 3
     assert str(tmp_path / "file" / "state") in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_an_operation_log_that_cannot_be_written_is_named(tmp_path):
+    ended = serve("--port", 0, "--operation-log", tmp_path / "missing" / "operations.jsonl")
+    assert ended.returncode == 2
+    assert "operations.jsonl" in ended.stderr
+    assert "Traceback" not in ended.stderr

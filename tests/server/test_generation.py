@@ -181,6 +181,13 @@ def test_the_ends_of_the_unit_interval_draw_a_possible_token(uniform):
 PROMPT = np.array([5, 6, 7])
 
 
+def test_a_prompt_given_twice_draws_two_sets_of_completions(model, loaded):
+    prompt = np.array([40, 41, 42])
+    (alone,) = drawn(model, loaded, [prompt], num_completions=4, seed=9)
+    first, second = drawn(model, loaded, [prompt, prompt], num_completions=2, seed=9)
+    assert [item.tokens for item in (*first, *second)] == [item.tokens for item in alone]
+
+
 def test_random_numbers_depend_on_seed_prompt_and_place_alone():
     short, long = (uniform_draws(DrawingSettings(seed=4, max_tokens=n), PROMPT, 2) for n in (5, 9))
     assert np.array_equal(short, long[:5])

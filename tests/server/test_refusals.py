@@ -224,15 +224,6 @@ def test_a_faulty_sample_request_is_refused(session, changes, mentioned):
     assert mentioned in refused(session, "sample", {"model_inputs": [PROMPT], **changes})
 
 
-def test_operations_that_come_later_say_so(session):
-    for kind, body in (
-        ("optim-step", {"muon_params": {"learning_rate": 1e-3}}),
-        ("training-checkpoint", {}),
-        ("inference-checkpoint", {}),
-    ):
-        assert "yet" in refused(session, kind, body)
-
-
 def test_a_refused_operation_leaves_nothing_behind(session, running):
     before = len(running.service.operations)
     refused(session, "forward-backward", batch(with_tokens([5, -1, 7])))
