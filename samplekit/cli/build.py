@@ -56,7 +56,7 @@ def build(
     max_length: int | None, truncation: str, thinking: str, template_kwargs: Sequence[str], clock: dt.datetime | None,
     workers: int, skip_errors: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    r"""Build samples from CHATS: conversations in any known format, or rows of tokens and loss_mask (without --model).
+    """Build samples from CHATS: conversations in any known format, or rows of tokens and loss_mask (without --model).
 
     A second run on the same input writes the same bytes.
 

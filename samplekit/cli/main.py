@@ -26,7 +26,7 @@ DATA_AT_FAULT, USAGE, SERVICE_AT_FAULT, INTERRUPTED = 1, 2, 3, 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="samplekit")
 def samplekit() -> None:
-    r"""Correct training samples for remote post-training.
+    """Correct training samples for remote post-training.
 
     \b
     Example:

@@ -40,7 +40,7 @@ def pack_command(
     samples: Path, output: Path, max_length: int, pad_id: int, strategy: Any, oversize: Any, seed: int,  # noqa: ANN401
     as_json: bool,
 ) -> None:  # fmt: skip
-    r"""Pack SAMPLES into rows for a trainer of your own. Never send packed rows to a service.
+    """Pack SAMPLES into rows for a trainer of your own. Never send packed rows to a service.
 
     \b
     Example:

@@ -29,7 +29,7 @@ _TRAINED, _CONTEXT = "bold green", "dim"
 )
 @click.option("--count", "-n", type=click.IntRange(min=1), default=3, show_default=True, help="How many to show.")
 def show(samples: Path, model: str, first: int, count: int) -> None:
-    r"""Show samples of SAMPLES as text: green trains, grey is context.
+    """Show samples of SAMPLES as text: green trains, grey is context.
 
     \b
     Example:

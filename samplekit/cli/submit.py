@@ -77,14 +77,14 @@ NO_TEMPLATE = "none"
 @click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | None, **options: Any) -> None:  # noqa: ANN401
-    r"""Train on every sample of SAMPLES, which samplekit build has made.
+    """Train on every sample of SAMPLES, which samplekit build has made.
 
     Everything is checked before anything is created. The folder of the run holds metrics.jsonl and what --resume needs.
 
     \b
     Example:
       samplekit submit samples.jsonl --model samplekit/tiny --epochs 3 --learning-rate 4e-3 --held-out 0.1
-      samplekit submit samples.jsonl --model Qwen/Qwen3-8B --base-url https://api.together.ai --lora-rank 32 \
+      samplekit submit samples.jsonl --model Qwen/Qwen3-8B --base-url https://api.together.ai --lora-rank 32 \\
         --schedule cosine --warmup 0.03 --save-every 50 --download trained
     """
     folder = run_dir or Path("runs") / samples.name.partition(".")[0]

@@ -22,7 +22,7 @@ from samplekit.cli.template_options import read_settings, template_options
 def template(
     context: click.Context, name_or_path: str, thinking: str, template_kwargs: Sequence[str], as_json: bool
 ) -> None:
-    r"""Examine the chat template of NAME_OR_PATH (samplekit/tiny, a folder or a Hugging Face id).
+    """Examine the chat template of NAME_OR_PATH (samplekit/tiny, a folder or a Hugging Face id).
 
     Says what it keeps and drops, what ends a reply, which settings it needs, and what becomes of every kind of
     conversation. Run it first with a new model. Exits with 0 where the plain chat builds, 1 otherwise.

@@ -32,7 +32,7 @@ def validate(
     samples: Path, loss: str | None, model: str | None, vocab_size: int | None, max_length: int | None,
     allow: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
-    r"""Check every sample of SAMPLES and name every fault; exits with 1 where there is one.
+    """Check every sample of SAMPLES and name every fault; exits with 1 where there is one.
 
     \b
     Example:

@@ -71,7 +71,7 @@ def uniform_draws(
         settings: seed and max_tokens are read.
         prompt: token ids, int64 (P,); completions of other prompts draw other numbers, or a batch would rise and fall
             as one.
-        completion: which one of its prompt.
+        completion: which one of all that the request draws of this prompt.
     """
     digest = int.from_bytes(blake2b(prompt.tobytes(), digest_size=8).digest(), "little")
     key = np.random.SeedSequence([settings.seed % 2**64, digest, completion])

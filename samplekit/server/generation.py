@@ -10,6 +10,7 @@ repeated for each of its completions, and rows that ended are dropped from the b
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -88,8 +89,9 @@ def generate(
         ``num_completions`` a prompt, in the order of the prompts.
     """
     drawn = [[Drawn() for _ in range(num_completions)] for _ in prompts]
+    earlier = [count * num_completions for count in _num_earlier(prompts)]
     for rows in _plan(prompts, num_completions, settings.max_tokens):
-        batch = _Batch(model, prompts, rows, settings)
+        batch = _Batch(model, prompts, rows, settings, earlier)
         for _ in range(settings.max_tokens):
             batch.extend(drawn, watch)
             if not batch.alive:
@@ -130,6 +132,16 @@ def _scores_of(tokens: IntArray, logits: torch.Tensor, top: int) -> PromptScores
     return PromptScores(logprobs.astype(np.float32), ids, best.astype(np.float32))
 
 
+def _num_earlier(prompts: Sequence[IntArray]) -> list[int]:
+    """Count, for every prompt, the equal ones before it: a prompt given twice must not draw the same twice."""
+    seen: Counter[bytes] = Counter()
+    found: list[int] = []
+    for prompt in prompts:
+        found.append(seen[prompt.tobytes()])
+        seen[prompt.tobytes()] += 1
+    return found
+
+
 def _plan(prompts: Sequence[IntArray], num_completions: int, max_tokens: int) -> Iterator[list[tuple[int, int]]]:
     """Group completions (prompt, completion) into batches, the longest prompts first."""
     order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
@@ -150,13 +162,16 @@ class _Batch:
         prompts: Sequence[IntArray],
         rows: Sequence[tuple[int, int]],
         settings: DrawingSettings,
+        earlier: Sequence[int],
     ) -> None:
         self._model = model
         self._settings = settings
         self.rows = list(rows)
         self.alive = set(range(len(rows)))  # places in rows
         self._device = next(model.parameters()).device
-        draws = np.stack([uniform_draws(settings, prompts[prompt], completion) for prompt, completion in rows])
+        draws = np.stack([
+            uniform_draws(settings, prompts[prompt], completion + earlier[prompt]) for prompt, completion in rows
+        ])  # fmt: skip
         self._uniforms = torch.from_numpy(draws).to(self._device)  # (R, max_tokens)
         self._read(prompts)
 

@@ -24,7 +24,10 @@ def test_every_help_has_an_example(run, command):
     code, shown, _ = run(*command, "--help")
     assert code == 0
     assert "Example:" in shown
-    assert "samplekit " in shown.partition("Example:")[2]
+    before, _, example = shown.partition("Example:")
+    assert "\\b" not in shown
+    assert before.endswith("\n  ")
+    assert example.startswith("\n    samplekit ")
 
 
 @pytest.mark.parametrize(
