@@ -8,19 +8,15 @@ from pydantic import Field, ValidationError
 
 from samplekit.server.refusals import describe_validation, invalid
 from samplekit.server.settings import (
-    MUON_MOMENTUM,
-    MUON_NEWTON_SCHULZ_STEPS,
     AdamDefaults,
-    Decay,
     Distribution,
     Int64,
     LoraSettings,
-    NewtonSchulzSteps,
+    MuonDefaults,
     NotNegative,
     Settings,
 )
 from samplekit.wire.names import (
-    ADAM_DEFAULTS,
     EXTEND_EXPIRY_SECONDS,
     INACTIVE_TIMEOUT_SECONDS,
     MAX_TOPK_PROMPT_LOGPROBS,
@@ -44,14 +40,10 @@ class AdamBody(AdamDefaults):
     learning_rate: NotNegative | None = None
 
 
-class MuonBody(Settings):
+class MuonBody(MuonDefaults):
     """Settings of one Muon step, with those of Adam for the weights that Muon does not train."""
 
     learning_rate: NotNegative | None = None
-    momentum: Decay = MUON_MOMENTUM
-    newton_schulz_steps: NewtonSchulzSteps = MUON_NEWTON_SCHULZ_STEPS
-    weight_decay: NotNegative = 0.0
-    grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
     adam: AdamBody = AdamBody()
 
 

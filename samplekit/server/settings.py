@@ -77,24 +77,32 @@ class AdamSettings(AdamDefaults):
     learning_rate: NotNegative
 
 
-class MuonSettings(Settings):
-    """One Muon step; what Muon does not train takes a step of Adam beside it.
+class MuonDefaults(Settings):
+    """All of a Muon step that has a default: all but learning rates.
 
     Attributes:
-        learning_rate: step size of the matrices that Muon trains.
         momentum: of the running gradient.
         newton_schulz_steps: iterations that orthogonalise it.
         weight_decay: decoupled.
         grad_clip_norm: gradients of all weights are scaled down to this global norm; 0 switches that off.
+    """
+
+    momentum: Decay = MUON_MOMENTUM
+    newton_schulz_steps: NewtonSchulzSteps = MUON_NEWTON_SCHULZ_STEPS
+    weight_decay: NotNegative = 0.0
+    grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
+
+
+class MuonSettings(MuonDefaults):
+    """One Muon step; what Muon does not train takes a step of Adam beside it.
+
+    Attributes:
+        learning_rate: step size of the matrices that Muon trains.
         adam: the step of the other weights; its own grad_clip_norm is not read.
     """
 
     learning_rate: NotNegative
     adam: AdamSettings
-    momentum: Decay = MUON_MOMENTUM
-    newton_schulz_steps: NewtonSchulzSteps = MUON_NEWTON_SCHULZ_STEPS
-    weight_decay: NotNegative = 0.0
-    grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
 
 
 class Distribution(Settings):

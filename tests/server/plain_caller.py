@@ -54,6 +54,8 @@ def open_plain(http, *, lora=None, **resources):
     identifier = http.post(wire.CREATE_RESOURCES.path(), json=body).json()["id"]
     request = {"model_resources_id": identifier, **({"lora_config": lora} if lora else {})}
     shown = http.post(wire.CREATE_SESSION.path(), json=request).json()
+    while shown["status"] == wire.SessionStatus.CREATING:  # behind the work of other sessions
+        shown = http.get(wire.GET_SESSION.path(session_id=shown["id"])).json()
     assert shown["status"] == wire.SessionStatus.RUNNING, shown
     return Caller(http, shown["id"], identifier)
 
