@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import samplekit as sk
 from parts.larger_number import reply_text
 from parts.price_task import TOOLS, PriceTask, read_call
-from samplekit.client import Operation, Session
+from samplekit.client import Session
 
 MAX_TOKENS = 40
 
@@ -43,46 +43,34 @@ def play(
     steps stay samples of their own, each with the tokens that were really read.
     """
     prompts = [template.prompt(task.messages, TOOLS) for task in tasks]
-    # A seed gives every prompt of a request the same draws, so each task has a request and a seed of its own.
-    asked = [
-        _generate(session, template, [prompt], num_samples, seed=1000 * seed + number)
-        for number, prompt in enumerate(prompts)
-    ]
+    groups = _generate(session, template, prompts, num_samples, seed=2 * seed)
     openings = [
         _Opening(task, f"task {number}", sk.Step(group.prompt, item), reply_text(template, item))
-        for number, (task, operation) in enumerate(zip(tasks, asked, strict=True))
-        for group in operation.result()
+        for number, (task, group) in enumerate(zip(tasks, groups, strict=True))
         for item in group.completions
     ]
-    seconds = _second_steps(session, template, openings, num_samples, seed=seed)
+    seconds = _second_steps(session, template, openings, seed=2 * seed + 1)
     return [_finish(template, opening, seconds.get(index)) for index, opening in enumerate(openings)]
 
 
 def _second_steps(
-    session: Session, template: sk.ChatTemplate, openings: Sequence[_Opening], num_samples: int, *, seed: int
+    session: Session, template: sk.ChatTemplate, openings: Sequence[_Opening], *, seed: int
 ) -> dict[int, sk.Step]:
-    """Run the tool where it was called, and sample what the model says to its answer.
-
-    Episodes of one task are compared, so they must not share their draws: each travels in another request.
-    """
+    """Run the tool where it was called, and sample what the model says to its answer."""
     calls = {index: call for index, opening in enumerate(openings) if (call := read_call(opening.text)) is not None}
-    prompts = {index: template.prompt(openings[index].task.after_call(call), TOOLS) for index, call in calls.items()}
-    asked = {
-        turn: _generate(session, template, list(part.values()), 1, seed=1000 * seed + 500 + turn)
-        for turn in range(num_samples)
-        if (part := {index: prompt for index, prompt in prompts.items() if index % num_samples == turn})
-    }
-    found = {turn: iter(operation.result()) for turn, operation in asked.items()}
-    groups = {index: next(found[index % num_samples]) for index in prompts}
-    return {index: sk.Step(group.prompt, group.completions[0]) for index, group in groups.items()}
+    if not calls:
+        return {}
+    prompts = [template.prompt(openings[index].task.after_call(call), TOOLS) for index, call in calls.items()]
+    groups = _generate(session, template, prompts, 1, seed=seed)
+    return {index: sk.Step(group.prompt, group.completions[0]) for index, group in zip(calls, groups, strict=True)}
 
 
 def _generate(
     session: Session, template: sk.ChatTemplate, prompts: list[list[int]], num_samples: int, *, seed: int
-) -> Operation[list[sk.Group]]:
+) -> list[sk.Group]:
     return session.generate(
         prompts, num_samples=num_samples, max_tokens=MAX_TOKENS, stop=template.stop_strings, seed=seed
-    )
+    ).result()
 
 
 def _finish(template: sk.ChatTemplate, opening: _Opening, second: sk.Step | None) -> Episode:

@@ -78,14 +78,15 @@ def test_a_call_in_other_words_than_the_templates_still_trains_what_was_read(par
     assert [sample.info["steps"] for sample in samples] == [[0], [1], [0]]
 
 
-def test_episodes_that_are_compared_never_share_a_seed(parts, template):
+def test_all_first_steps_are_one_request_and_all_second_ones_another(parts, template):
     tasks = [parts.task.PriceTask("lamp", 7), parts.task.PriceTask("book", 2)]
     book = CALL.replace("lamp", "book")
-    session = Scripted(template, [CALL, CALL], [book, book], ["7", "2"], ["6", "2"])
-    episodes = parts.episodes.play(session, template, tasks, 2, seed=0)
-    assert [episode.reward for episode in episodes] == [1.0, 0.0, 1.0, 1.0]
-    assert len(set(session.seeds)) == 4
-    assert [len(prompts) for prompts in session.prompts] == [1, 1, 2, 2]
+    session = Scripted(template, [CALL, "7", book, book], ["6", "2", "2"])
+    episodes = parts.episodes.play(session, template, tasks, 2, seed=3)
+    assert [episode.reward for episode in episodes] == [0.0, 1.0, 1.0, 1.0]
+    assert [episode.trajectory.group for episode in episodes] == ["task 0", "task 0", "task 1", "task 1"]
+    assert len(set(session.seeds)) == 2
+    assert [len(prompts) for prompts in session.prompts] == [2, 3]
 
 
 def test_a_call_about_something_else_finds_nothing(parts, template):
