@@ -141,7 +141,7 @@ def killed_run(service, operations, lora, pauses):
 
 @pytest.mark.parametrize("lora", [{"rank": 4, "dropout": 0.2, "seed": 8}, None])
 def test_a_run_that_is_killed_ends_as_an_undisturbed_one(mortal, forward_body, make_samples, lora):
-    operations = plan(forward_body, make_samples, 5)
+    operations = plan(forward_body, make_samples, 4)
     undisturbed = run(mortal("whole"), operations, lora)
     service = mortal("killed")
     draws = random.Random(11)
@@ -154,7 +154,7 @@ def test_a_run_that_is_killed_ends_as_an_undisturbed_one(mortal, forward_body, m
 
     assert run(service, operations, lora, between) == undisturbed
     assert service.lives > 3
-    assert undisturbed[2] == "5"
+    assert undisturbed[2] == "4"
     assert undisturbed[1]
 
 
