@@ -80,3 +80,32 @@ def loss_value(loss, rows, samples, *, horizon=None, normalizer=None, sequence_m
     if aggregation == "token_mean":
         return total / sum(map(len, terms))
     return total if horizon is None else total / (horizon * len(samples))
+
+
+def metric_values(loss, rows, samples, kl="k3"):
+    """The metrics of a batch in which every sample has every input; rows are lists of floats."""
+    kind, found, count = type(loss).__name__, {}, 0
+
+    def note(name, value):
+        found[name] = found.get(name, 0.0) + value
+
+    for row, sample in zip(rows, samples, strict=True):
+        inputs, weights = read(sample)
+        trained = [place for place, weight in enumerate(weights) if weight != 0]
+        count += len(trained)
+        whole = sum(row[place] - inputs["logprobs"][place] for place in trained) / max(len(trained), 1)
+        for place in trained if kind != "CrossEntropy" else ():
+            lp, q, a, ref = row[place], *(inputs[n][place] for n in ("logprobs", "advantages", "reference_logprobs"))
+            r = math.exp(whole if getattr(loss, "ratio", "token") == "sequence" else lp - q)
+            note("loss/ratio/mean", r)
+            note("loss/kl_policy/mean", kl_estimate(lp - q, kl))
+            if kind == "GRPO":
+                note("loss/kl_ref/mean", kl_estimate(ref - lp, kl))
+            if kind == "DPPO":
+                moved = math.exp(lp) - math.exp(q)
+                note("loss/clip/high_fraction", a > 0 and moved > loss.delta_high)
+                note("loss/clip/low_fraction", a < 0 and -moved > loss.delta_low)
+            elif kind in ("PPO", "GRPO", "CISPO"):
+                note("loss/clip/high_fraction", a > 0 and r > loss.clip_high)
+                note("loss/clip/low_fraction", a < 0 and r < loss.clip_low)
+    return {name: value / count for name, value in found.items()}

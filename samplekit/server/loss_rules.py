@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from samplekit.losses import GRPO, Loss
-from samplekit.training.evaluate import Settings, evaluate
+from samplekit.training.evaluate import Settings, divisor, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from samplekit.losses import Loss
     from samplekit.sample import Sample
     from samplekit.sample.arrays import FloatArray
     from samplekit.training.positions import Float64Array
@@ -94,7 +94,8 @@ class ReferenceRule:
         self._samples = samples
         self._loss = loss
         self._masks = [sample.weights != 0 for sample in samples]
-        self._settings = Settings(normalizer=_normalizer(loss, self._masks))
+        counts = np.array([np.count_nonzero(mask) for mask in self._masks], dtype=np.int64)
+        self._settings = Settings(normalizer=divisor(counts, loss, Settings()))
 
     def wanted(self, row: int) -> npt.NDArray[np.bool_]:
         """Read the positions whose weight is not 0."""
@@ -132,12 +133,3 @@ class GivenGradientRule:
     def judge(self, logprobs: Sequence[FloatArray]) -> Verdict:
         """Know nothing of the loss."""
         return Verdict(0.0, np.zeros(len(logprobs)))
-
-
-def _normalizer(loss: Loss, masks: Sequence[npt.NDArray[np.bool_]]) -> int | None:
-    """Count what a mean over the whole request is divided by; None for a sum."""
-    aggregation = loss.aggregation if isinstance(loss, GRPO) else "fixed_horizon"
-    if aggregation == "fixed_horizon":
-        return None
-    counts = [int(np.count_nonzero(mask)) for mask in masks]
-    return max(1, sum(counts) if aggregation == "token_mean" else sum(count > 0 for count in counts))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from samplekit.errors import AlignmentError
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.training.evaluate import is_positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +31,17 @@ def gather_logprobs(logits: torch.Tensor, targets: torch.Tensor, *, temperature:
 
     Args:
         logits: of a flat batch (N, V) or (1, N, V), or of a padded one (B, T, V).
-        targets: int64, of the logits' shape without V; whatever id fills padding must be below V.
-        temperature: logits are divided by it; above 0.
+        targets: int64, of the logits' shape without V; whatever id fills padding must be below V, so -100 is refused.
+        temperature: logits are divided by it; finite, above 0.
 
     Returns:
         Nats, of the shape of targets; float64 where the logits are, else float32.
 
     Raises:
         AlignmentError: the shapes do not belong together.
+        SampleError: temperature is not a finite number above 0, or a target is no id below V.
     """
+    refuse_temperature(temperature, "gather_logprobs")
     if logits.shape[:-1] != targets.shape:
         raise AlignmentError(
             f"targets has shape {tuple(targets.shape)}, logits has shape {tuple(logits.shape)}, expected one target "
@@ -46,6 +49,23 @@ def gather_logprobs(logits: torch.Tensor, targets: torch.Tensor, *, temperature:
         )
     flat = logits.reshape(-1, logits.shape[-1])
     return rows_logprobs(flat, None, targets.reshape(-1), temperature).reshape(targets.shape)
+
+
+def refuse_temperature(temperature: object, reader: str) -> None:
+    """Refuse a temperature that logits cannot be divided by.
+
+    Args:
+        temperature: what was given.
+        reader: the function it was given to, for the error.
+
+    Raises:
+        SampleError: it is not a finite number above 0.
+    """
+    if not is_positive(temperature):
+        raise SampleError(
+            f"temperature of {reader} is {temperature!r:.80}, expected a finite number above 0: pass the one that the "
+            "tokens were drawn at, and 1.0 for tokens taken greedily"
+        )
 
 
 def rows_logprobs(
@@ -61,9 +81,25 @@ def rows_logprobs(
 
     Returns:
         (N,), float64 where the logits are, else float32.
+
+    Raises:
+        SampleError: a target is no id below V.
     """
-    found: torch.Tensor = _Gathered.apply(logits, rows, targets, temperature)  # type: ignore[no-untyped-call]
+    _refuse_targets(targets, logits.shape[-1])
+    found: torch.Tensor = _Gathered.apply(logits, rows, targets, float(temperature))  # type: ignore[no-untyped-call]
     return found
+
+
+def _refuse_targets(targets: torch.Tensor, vocab_size: int) -> None:
+    if targets.dtype != torch.int64:
+        raise SampleError(f"targets holds {targets.dtype}, expected int64: pass token ids")
+    wrong = (targets < 0) | (targets >= vocab_size)
+    if bool(wrong.any()):
+        place = int(torch.nonzero(wrong)[0])
+        raise SampleError(
+            f"targets holds {int(targets[place])} at row {place}, expected an id of 0 to {vocab_size - 1}: put any id "
+            "in place of an ignore label and mask the result, and use the model's own tokenizer"
+        )
 
 
 class _Gathered(torch.autograd.Function):

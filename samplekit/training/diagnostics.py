@@ -14,7 +14,7 @@ from samplekit.training.terms import HIGH, LOW, RATIO, kl_terms
 if TYPE_CHECKING:
     from samplekit.sample import Sample
 
-Cause: TypeAlias = Literal["none", "shifted_early", "shifted_late", "temperature", "unknown"]
+Cause: TypeAlias = Literal["none", "nothing_trained", "shifted_early", "shifted_late", "temperature", "unknown"]
 
 _READER = "the comparison with the sampler"
 _REQUIRED = frozenset({"logprobs"})
@@ -29,7 +29,8 @@ class FirstStep:
 
     Attributes:
         ok: whether the policy gives the sampler's logprobs back.
-        cause: what explains the gap best; ``"none"`` where there is none to explain.
+        cause: what explains the gap best; ``"none"`` where there is none to explain, ``"nothing_trained"`` where
+            nothing could be compared.
         message: where, what was found, and what to do.
         metrics: as `policy_diagnostics`.
     """
@@ -113,7 +114,10 @@ def diagnose_first_step(
         AlignmentError: policy_logprobs and samples disagree about a length.
     """
     metrics = policy_diagnostics(policy_logprobs, samples)
-    gap = metrics.get("loss/log_ratio/abs_mean", 0.0)
+    if not metrics:
+        message = f"no position of {len(samples)} samples trains, so nothing can be compared: look at their weights"
+        return FirstStep(False, "nothing_trained", message, metrics)
+    gap = metrics["loss/log_ratio/abs_mean"]
     if gap <= tolerance:
         return FirstStep(True, "none", f"ratios are 1: logprobs differ by {gap:.3g} nats on average", metrics)
     rows = as_rows(policy_logprobs, samples)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from samplekit.errors import SampleError
+from samplekit.sample.kinds import is_sequence, is_whole_number
 from samplekit.training.evaluate import is_positive
 from samplekit.training.positions import as_rows, refuse_missing
+from samplekit.training.reference import as_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from samplekit.sample import Sample
 
-_REQUIRED = frozenset({"target_tokens", "weights", "reference_logprobs"})
+_REQUIRED = frozenset({"target_tokens", "reference_logprobs"})
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ def dpo_loss(
     *,
     beta: float = 0.1,
     pairs: Sequence[tuple[int, int]] | None = None,
+    normalizer: float | None = None,
 ) -> DpoOutput:
     """Compute the mean of ``-log sigmoid(chosen - rejected)`` over pairs of rewards.
 
@@ -48,11 +51,13 @@ def dpo_loss(
     of a pair in one call.
 
     Args:
-        policy_logprobs: one (T_i,) tensor of floats a sample, in nats.
-        samples: chosen, rejected, chosen, rejected ... unless ``pairs`` says otherwise; each with ``weights`` (not 0 is
-            1) and ``reference_logprobs``.
+        policy_logprobs: one (T_i,) tensor or array of floats a sample, in nats.
+        samples: chosen, rejected, chosen, rejected ... unless ``pairs`` says otherwise; each with ``weights`` or
+            ``mask`` (not 0 is 1) and ``reference_logprobs``, and each training somewhere.
         beta: how strongly the policy is held to the reference, above 0.
         pairs: (chosen, rejected) as indices into samples.
+        normalizer: what the sum over pairs is divided by, instead of their number. For a batch in several calls, pass
+            the whole batch's number of pairs to each: losses and gradients then add up to those of one call.
 
     Returns:
         The loss, in float64 where a row is, else float32, and as metrics ``dpo/accuracy`` (share of pairs whose chosen
@@ -61,28 +66,42 @@ def dpo_loss(
     Raises:
         LossInputError: a sample lacks an input.
         AlignmentError: policy_logprobs and samples disagree about a length.
-        SampleError: samples do not pair up, or beta is not above 0.
+        SampleError: samples do not pair up, one trains nowhere, or beta or normalizer is not above 0.
 
     Source: Rafailov et al. 2023, Direct Preference Optimization, equation 7.
     """
     if not is_positive(beta):
         raise SampleError(f"beta is {beta!r:.80}, expected a finite number above 0: 0.1 is common")
+    if normalizer is not None and not is_positive(normalizer):
+        raise SampleError(f"normalizer is {normalizer!r:.80}, expected a finite number above 0: pass a count of pairs")
     as_rows(policy_logprobs, samples)
     for index, sample in enumerate(samples):
-        refuse_missing(sample, index, _REQUIRED, "dpo_loss")
+        _refuse_unread(sample, index)
+    rows = as_tensors(policy_logprobs)
     chosen, rejected = zip(*_paired(len(samples), pairs), strict=True)
-    rewards = beta * torch.stack([_gain(row, item) for row, item in zip(policy_logprobs, samples, strict=True)])
+    rewards = beta * torch.stack([_gain(row, item) for row, item in zip(rows, samples, strict=True)])
     margins = rewards[list(chosen)] - rewards[list(rejected)]  # (P,)
     pair_losses = -torch.nn.functional.logsigmoid(margins)
-    doubled = any(row.dtype == torch.float64 for row in policy_logprobs)
+    doubled = any(row.dtype == torch.float64 for row in rows)
     metrics = {
         "dpo/accuracy": (margins > 0).double().mean(),
         "dpo/margin/mean": margins.mean(),
         "dpo/chosen_reward/mean": rewards[list(chosen)].mean(),
         "dpo/rejected_reward/mean": rewards[list(rejected)].mean(),
     }
-    loss = pair_losses.mean().to(torch.float64 if doubled else torch.float32)
+    loss = pair_losses.sum() / (normalizer or len(pair_losses))
+    loss = loss.to(torch.float64 if doubled else torch.float32)
     return DpoOutput(loss, {name: float(value.detach()) for name, value in metrics.items()}, pair_losses.detach())
+
+
+def _refuse_unread(sample: Sample, index: int) -> None:
+    """Refuse a sample whose reward cannot be told."""
+    refuse_missing(sample, index, _REQUIRED if "mask" in sample.loss_fn_inputs else _REQUIRED | {"weights"}, "dpo_loss")
+    if not sample.num_trained:
+        raise SampleError(
+            f"samples[{index}] has no position that trains, so that its reward is always 0, expected at least one: "
+            "leave its pair out"
+        )
 
 
 def _gain(row: torch.Tensor, sample: Sample) -> torch.Tensor:
@@ -99,12 +118,19 @@ def _paired(num_samples: int, pairs: Sequence[tuple[int, int]] | None) -> list[t
                 f"samples holds {num_samples}, expected chosen and rejected in turn: add what is missing, or say pairs="
             )
         return [(index, index + 1) for index in range(0, num_samples, 2)]
-    kept = [(int(chosen), int(rejected)) for chosen, rejected in pairs]
-    for index, (chosen, rejected) in enumerate(kept):
-        if chosen == rejected or not (0 <= chosen < num_samples and 0 <= rejected < num_samples):
+    given: object = getattr(pairs, "tolist", lambda: pairs)()  # of an array or a tensor
+    if not is_sequence(given) or not given:
+        raise SampleError(f"pairs is {given!r:.80}, expected a list of at least one (chosen, rejected)")
+    for index, pair in enumerate(given):
+        if not _is_pair(pair, num_samples):
             raise SampleError(
-                f"pairs[{index}] is ({chosen}, {rejected}), expected two different indices into {num_samples} samples"
+                f"pairs[{index}] is {pair!r:.80}, expected two different indices into {num_samples} samples: name the "
+                "chosen one, then the rejected one"
             )
-    if not kept:
-        raise SampleError("pairs is empty, expected at least one (chosen, rejected)")
-    return kept
+    return [(chosen, rejected) for chosen, rejected in given]
+
+
+def _is_pair(pair: object, num_samples: int) -> bool:
+    if not is_sequence(pair) or len(pair) != 2 or not all(map(is_whole_number, pair)):
+        return False
+    return pair[0] != pair[1] and all(0 <= index < num_samples for index in pair)

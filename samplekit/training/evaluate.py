@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.losses import GRPO, Loss
+from samplekit.sample.kinds import is_number
 from samplekit.training.positions import Float64Array, FloatsArray, IndexArray, Positions, read_batch, views
 from samplekit.training.terms import KlEstimator, knows, terms_of
 
@@ -107,17 +107,33 @@ def evaluate(
     return Evaluation(_exact_sum(sample_losses), sample_losses, lengths, values, gradients, metrics, count)
 
 
-def _scales(counts: IndexArray, loss: Loss, settings: Settings) -> Float64Array:
-    """Say what each sample's sum is multiplied by, (S,); what is counted above is counted below."""
-    ones = np.ones(len(counts))
-    aggregation = loss.aggregation if isinstance(loss, GRPO) else "fixed_horizon"
-    if aggregation == "token_mean":
-        return ones / (settings.normalizer or max(int(counts.sum()), 1))
+def divisor(counts: IndexArray, loss: Loss, settings: Settings) -> float:
+    """Say what the sum of a batch is divided by; what is not counted above is not counted below.
+
+    Args:
+        counts: trained positions of each sample, int64 (S,).
+        loss: which loss.
+        settings: a normalizer decides alone.
+    """
+    if settings.normalizer is not None:
+        return settings.normalizer
+    aggregation = _aggregation(loss)
     if aggregation == "fixed_horizon":
-        horizon = 1.0 if settings.horizon is None else settings.horizon * len(counts)
-        return ones / (settings.normalizer or horizon)
-    terms = np.maximum(counts, 1) if settings.sequence_mean == "means" else ones
-    return ones / terms / (settings.normalizer or max(int(np.count_nonzero(counts)), 1))
+        return 1.0 if settings.horizon is None else settings.horizon * len(counts)
+    counted = counts.sum() if aggregation == "token_mean" else np.count_nonzero(counts)
+    return max(int(counted), 1)
+
+
+def _scales(counts: IndexArray, loss: Loss, settings: Settings) -> Float64Array:
+    """Say what each sample's sum is multiplied by, (S,)."""
+    means = _aggregation(loss) == "sequence_mean" and settings.sequence_mean == "means"
+    terms = np.maximum(counts, 1) if means else np.ones(len(counts))
+    scales: Float64Array = 1.0 / terms / divisor(counts, loss, settings)
+    return scales
+
+
+def _aggregation(loss: Loss) -> str:
+    return loss.aggregation if isinstance(loss, GRPO) else "fixed_horizon"
 
 
 def _spread(scales: Float64Array, block: Positions) -> Float64Array | float:
@@ -132,5 +148,4 @@ def _exact_sum(values: Float64Array) -> float:
 
 def is_positive(value: object) -> bool:
     """Tell whether a value is a finite number above 0."""
-    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
-    return 0 < number < math.inf
+    return is_number(value) and value > 0

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from samplekit.errors import SampleError
+from samplekit.sample.kinds import is_whole_number
+from samplekit.training.evaluate import is_positive
 from samplekit.training.positions import as_rows
 
 if TYPE_CHECKING:
@@ -85,8 +87,8 @@ def check_gradients(
         policy_logprobs: as in `loss_gradients`.
         samples: as many.
         gradients: what is checked, (T_i,) a sample; what `loss_gradients` gives where None.
-        num_positions: how many positions are tried, drawn by ``seed``; all where there are no more.
-        step: how far a logprob is moved either way, in nats.
+        num_positions: how many positions are tried, 1 or more, drawn by ``seed``; all where there are no more.
+        step: how far a logprob is moved either way, in nats; above 0.
         rtol: how far a gradient may be off, relative to the difference.
         atol: and absolutely.
         seed: which positions are drawn.
@@ -95,9 +97,13 @@ def check_gradients(
         The largest error found, absolute.
 
     Raises:
-        SampleError: a gradient is off; the message names the position. AlignmentError where gradients have other
-            lengths than the samples.
+        SampleError: a gradient is off (the message names the position), or num_positions or step is out of its range.
+            AlignmentError where gradients have other lengths than the samples.
     """
+    if not is_whole_number(num_positions) or num_positions < 1:
+        raise SampleError(f"num_positions is {num_positions!r:.80}, expected a whole number of 1 or more: 64 is common")
+    if not is_positive(step):
+        raise SampleError(f"step is {step!r:.80}, expected a finite number above 0: 1e-5 is common")
     rows = [np.asarray(row, dtype=np.float64) for row in as_rows(policy_logprobs, samples)]
     tensors = [torch.from_numpy(row) for row in rows]
     given = loss_gradients(loss_fn, tensors, samples) if gradients is None else as_rows(gradients, samples, "gradients")

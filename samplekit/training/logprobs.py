@@ -10,14 +10,15 @@ reach it, so a padded batch gives the numbers of each sample alone.
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from samplekit.errors import LossInputError, SampleError
-from samplekit.training.chunks import rows_logprobs
+from samplekit.sample.kinds import is_whole_number
+from samplekit.training.chunks import refuse_temperature, rows_logprobs
+from samplekit.training.positions import refuse_other
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -41,20 +42,21 @@ def target_logprobs(
         model: a causal language model: called with ``input_ids`` (B, T), gives ``.logits`` (B, T, V).
         samples: each with ``target_tokens``; lengths T_i may differ.
         temperature: logits are divided by it; finite, above 0.
-        batch_tokens: most positions, padding included, that one forward pass holds.
+        batch_tokens: most positions, padding included, that one forward pass holds; 1 or more.
 
     Returns:
         One (T_i,) tensor a sample, in nats, in the order given; float64 where the logits are, else float32.
 
     Raises:
         LossInputError: a sample has no target_tokens.
-        SampleError: temperature is not a finite number above 0.
+        SampleError: temperature is not a finite number above 0, batch_tokens is no whole number of 1 or more, or
+            samples holds something else than Samples, or a target that the model has no logit of.
     """
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
-        raise SampleError(
-            f"temperature of target_logprobs is {temperature!r:.80}, expected a finite number above 0: pass the one "
-            "that the tokens were drawn at, and 1.0 for tokens taken greedily"
-        )
+    refuse_temperature(temperature, "target_logprobs")
+    if not is_whole_number(batch_tokens) or batch_tokens < 1:
+        raise SampleError(f"batch_tokens is {batch_tokens!r:.80}, expected a whole number of 1 or more: 8192 is common")
+    for index, sample in enumerate(samples):
+        refuse_other(sample, index)
     inputs = [sample.model_input.tokens for sample in samples]
     targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
     found: dict[int, torch.Tensor] = {}

@@ -193,9 +193,8 @@ def as_rows(
     ]  # fmt: skip
 
 
-def _row(values: Any, sample: object, index: int, what: str) -> FloatsArray:  # noqa: ANN401 - a tensor or an array
-    if not isinstance(sample, Sample):
-        raise SampleError(f"samples[{index}] is a {type(sample).__name__}, expected a Sample: use Sample.from_wire")
+def _row(values: Any, sample: Sample, index: int, what: str) -> FloatsArray:  # noqa: ANN401 - a tensor or an array
+    refuse_other(sample, index)
     if hasattr(values, "detach"):
         narrow = values.dtype.is_floating_point and values.dtype.itemsize < 4  # numpy knows no bfloat16
         values = (values.float() if narrow else values).numpy(force=True)
@@ -206,8 +205,19 @@ def _row(values: Any, sample: object, index: int, what: str) -> FloatsArray:  # 
             f"({sample.length},): pass one value for every target token, without padding"
         )
     if row.dtype.kind != "f":
-        raise SampleError(f"{what}[{index}] holds {row.dtype}, expected floats: pass log-probabilities in nats")
+        wanted = "d loss / d logprob" if what == "gradients" else "log-probabilities in nats"
+        raise SampleError(f"{what}[{index}] holds {row.dtype}, expected floats: pass {wanted}")
     return row
+
+
+def refuse_other(sample: object, index: int) -> None:
+    """Refuse what is no Sample.
+
+    Raises:
+        SampleError: it names what was found; a mapping of the service becomes a Sample by ``Sample.from_wire``.
+    """
+    if not isinstance(sample, Sample):
+        raise SampleError(f"samples[{index}] is a {type(sample).__name__}, expected a Sample: use Sample.from_wire")
 
 
 def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: str) -> None:

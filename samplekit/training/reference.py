@@ -64,7 +64,7 @@ def compute_loss(
     cross-entropy is a sum and reads fractional weights; elsewhere any weight that is not 0 counts as 1. NOT documented,
     hence chosen here: the exact terms of GRPO, importance sampling, DRO and DPPO (the published ones, see
     docs/losses.md), what a negative cross-entropy weight does (it pushes the token down), that logprobs are taken at
-    temperature 1, and all that the keywords below decide.
+    temperature 1, that GRPO's KL term enters the loss, and all that the keywords below decide.
 
     Args:
         policy_logprobs: one (T_i,) tensor of floats a sample, in nats, as `target_logprobs` gives them.
@@ -81,7 +81,8 @@ def compute_loss(
             and ``"k3"`` exp(d) - d - 1.
 
     Returns:
-        The loss in float64 where a row of policy_logprobs is, else float32; accumulated in float64 on the CPU.
+        The loss in float64 where a row of policy_logprobs is, else float32; accumulated in float64 on the CPU. GRPO's
+        metrics hold ``loss/kl_ref/mean`` only where every sample has reference_logprobs.
 
     Raises:
         LossInputError: a sample lacks an input that the loss reads; the message names both.
@@ -89,7 +90,7 @@ def compute_loss(
         SampleError: there is no sample, or a setting is out of its range.
     """
     found = evaluate(policy_logprobs, samples, loss, Settings(horizon, normalizer, sequence_mean, kl))
-    rows = [row if isinstance(row, torch.Tensor) else torch.tensor(row) for row in policy_logprobs]
+    rows = as_tensors(policy_logprobs)
     terms = torch.from_numpy(found.values)
     value = torch.tensor(found.loss, dtype=terms.dtype, device=rows[0].device)
     if torch.is_grad_enabled() and any(row.requires_grad for row in rows):
@@ -101,6 +102,11 @@ def compute_loss(
         torch.from_numpy(found.sample_losses),
         found.num_trained,
     )
+
+
+def as_tensors(policy_logprobs: Sequence[Any]) -> list[torch.Tensor]:
+    """Give rows as tensors: those that are stay as they are, arrays are copied."""
+    return [row if isinstance(row, torch.Tensor) else torch.tensor(row) for row in policy_logprobs]
 
 
 def closed_form_gradients(

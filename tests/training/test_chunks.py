@@ -1,5 +1,6 @@
 """Logprobs off logits: the numbers of log_softmax, in a fraction of its memory."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -116,3 +117,28 @@ def test_the_model_stays_in_the_mode_it_was_left_in(training):
     first, second = (target_logprobs(model, samples)[0] for _ in range(2))
     assert model.training == training
     assert torch.equal(first, second) is not training  # dropout acts in training only
+
+
+@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf"), True, "1", None, 10**400])
+def test_a_temperature_that_divides_nothing_is_refused(temperature):
+    with pytest.raises(sk.SampleError, match=r"temperature of gather_logprobs is .*, expected a finite number above 0"):
+        gather_logprobs(torch.zeros(1, 3), torch.tensor([0]), temperature=temperature)
+
+
+@pytest.mark.parametrize("temperature", [np.float32(0.5), np.float64(0.5), np.int64(2)])
+def test_a_temperature_of_numpy_is_a_number(temperature):
+    logits, targets = torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([1])
+    expected = gather_logprobs(logits / float(temperature), targets)
+    torch.testing.assert_close(gather_logprobs(logits, targets, temperature=temperature), expected)
+
+
+@pytest.mark.parametrize("target", [-100, -1, 3, 2**40])
+def test_a_target_without_a_logit_is_named(target):
+    with pytest.raises(sk.SampleError, match=f"targets holds {target} at row 1, expected an id of 0 to 2"):
+        gather_logprobs(torch.zeros(2, 2, 3), torch.tensor([[0, target], [2, 1]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
+def test_targets_of_another_dtype_are_refused(dtype):
+    with pytest.raises(sk.SampleError, match=f"targets holds {dtype}, expected int64"):
+        gather_logprobs(torch.zeros(1, 3), torch.zeros(1, dtype=dtype))

@@ -1,11 +1,12 @@
 """Gradients of losses of one's own, the check of them by differences, and DPO on both."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
-from loss_batches import LOSSES, hand_sample, random_batch, replaced
+from loss_batches import LOSSES, hand_sample, random_batch, renamed, replaced
 
 import samplekit as sk
 from samplekit.training import check_gradients, closed_form_gradients, compute_loss, dpo_loss, loss_gradients
@@ -107,6 +108,18 @@ def test_the_check_finds_a_detached_part():
         check_gradients(lambda given, _: sum((row.detach() * row).sum() for row in given), rows, samples)
 
 
+@pytest.mark.parametrize("setting", ["num_positions", "step"])
+@pytest.mark.parametrize("value", [0, -1, True, "1", float("nan")])
+def test_a_check_that_would_try_nothing_is_refused(setting, value):
+    with pytest.raises(sk.SampleError, match=f"{setting} is {value!r}"):
+        check_gradients(squares, *random_batch(2), **{setting: value})
+
+
+def test_whole_numbers_are_no_gradients():
+    with pytest.raises(sk.SampleError, match=r"gradients\[0\] holds int64, expected floats: pass d loss / d logprob"):
+        check_gradients(squares, [torch.tensor([-1.0])], [hand_sample([1])], gradients=[np.array([-2])])
+
+
 def pair(chosen=(-1.0, -2.0), rejected=(-3.0,)):
     """Two samples whose reference gives -1.5 at each position."""
     samples = [hand_sample([1] * len(row), None, None, [-1.5] * len(row)) for row in (chosen, rejected)]
@@ -158,6 +171,41 @@ def test_dpo_pairs_may_be_named():
     assert len(found.pair_losses) == 2
 
 
+@pytest.mark.parametrize("form", [np.array, torch.tensor])
+def test_dpo_pairs_may_be_an_array(form):
+    rows, samples = random_batch(4, (7, 9, 4, 12))
+    turned = form([[0, 1], [2, 3]])
+    assert float(dpo_loss(rows, samples, pairs=turned).loss) == float(dpo_loss(rows, samples).loss)
+
+
+def test_dpo_reads_arrays_and_a_mask_as_compute_loss_does():
+    rows, samples = random_batch(4, (7, 9))
+    expected = dpo_loss(rows, samples)
+    found = dpo_loss([row.numpy() for row in rows], [renamed(item, "mask") for item in samples])
+    assert (float(found.loss), found.metrics) == (float(expected.loss), expected.metrics)
+    with pytest.raises(sk.LossInputError, match=r"samples\[1\].*'weights', which dpo_loss reads"):
+        dpo_loss(rows, [samples[0], renamed(samples[1], None)])
+
+
+def test_dpo_of_parts_adds_up_under_one_normalizer():
+    rows, samples = random_batch(4, (7, 9, 4, 12, 5, 6))
+    whole = loss_gradients(dpo_loss, rows, samples)
+    parts = [slice(0, 2), slice(2, 6)]
+    losses = [float(dpo_loss(rows[part], samples[part], normalizer=3).loss) for part in parts]
+    assert sum(losses) == pytest.approx(float(dpo_loss(rows, samples).loss), rel=1e-12)
+    for part in parts:
+        found = loss_gradients(lambda *given: dpo_loss(*given, normalizer=3), rows[part], samples[part])
+        for one, other in zip(found, whole[part], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_dpo_names_a_sample_that_trains_nowhere():
+    rows, samples = random_batch(4, (7, 9))
+    bare = replaced(samples[1], weights=np.zeros(9))
+    with pytest.raises(sk.SampleError, match=r"samples\[1\] has no position that trains"):
+        dpo_loss(rows, [samples[0], bare])
+
+
 def test_dpo_is_float32_for_float32_rows():
     rows, samples = random_batch(4, (7, 9))
     assert dpo_loss([row.float() for row in rows], samples).loss.dtype == torch.float32
@@ -168,12 +216,16 @@ def test_dpo_refuses_what_is_no_pair():
     rows, samples = random_batch(4, (7, 9, 4))
     with pytest.raises(sk.SampleError, match="samples holds 3, expected chosen and rejected in turn"):
         dpo_loss(rows, samples)
-    for pairs in ([(0, 0)], [(0, 3)], [(-1, 0)], []):
-        with pytest.raises(sk.SampleError, match="pairs"):
+    for pair in ((0, 0), (0, 3), (-1, 0), (0.9, 1), (True, 0), (0,), (0, 1, 2), 1, "01", ("0", "1"), None):
+        with pytest.raises(sk.SampleError, match=rf"pairs\[1\] is {re.escape(repr(pair))}, expected two different"):
+            dpo_loss(rows, samples, pairs=[(0, 1), pair])
+    for pairs in ([], 3, "01", {0: 1}):
+        with pytest.raises(sk.SampleError, match=rf"pairs is {re.escape(repr(pairs))}, expected a list"):
             dpo_loss(rows, samples, pairs=pairs)
-    for beta in (0, -1, float("nan"), True, "0.1"):
-        with pytest.raises(sk.SampleError, match=f"beta is {beta!r}"):
-            dpo_loss(rows[:2], samples[:2], beta=beta)
+    for name in ("beta", "normalizer"):
+        for value in (0, -1, float("nan"), True, "0.1"):
+            with pytest.raises(sk.SampleError, match=f"{name} is {value!r}"):
+                dpo_loss(rows[:2], samples[:2], **{name: value})
     bare = sk.build_sample([3, 4], [0, 1])
     with pytest.raises(sk.LossInputError, match=r"samples\[1\].*'reference_logprobs', which dpo_loss reads"):
         dpo_loss([torch.zeros(1), torch.zeros(1)], [replaced(bare, reference_logprobs=[-1.0]), bare])

@@ -127,3 +127,10 @@ def test_other_weights_are_no_shift_and_no_temperature(model, drawn):
     assert (found.ok, found.cause) == (False, "unknown")
     assert "are the weights the sampler's?" in found.message
     assert diagnose_first_step(others[0.5], samples).ok is False
+
+
+def test_nothing_to_compare_is_not_well():
+    sample = replaced(hand_sample([1, 1], None, [-1.0, -1.0]), weights=[0.0, 0.0])
+    found = diagnose_first_step([torch.zeros(2)], [sample])
+    assert (found.ok, found.cause, found.metrics) == (False, "nothing_trained", {})
+    assert "no position of 1 samples trains" in found.message

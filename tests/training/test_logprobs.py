@@ -97,6 +97,32 @@ def test_a_temperature_that_is_no_number_above_zero_is_refused(model, temperatur
         assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("temperature", [np.float32(0.5), np.float64(0.5)])
+def test_a_temperature_of_numpy_is_a_number(model, temperature):
+    samples = random_samples([4])
+    with torch.no_grad():
+        (found,) = target_logprobs(model, samples, temperature=temperature)
+        (expected,) = target_logprobs(model, samples, temperature=0.5)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("batch_tokens", [0, -1, 1.5, True, None, "8"])
+def test_batches_of_no_token_are_refused(model, batch_tokens):
+    with pytest.raises(SampleError, match=f"batch_tokens is {batch_tokens!r}, expected a whole number of 1 or more"):
+        target_logprobs(model, random_samples([4]), batch_tokens=batch_tokens)
+
+
+def test_a_mapping_is_told_how_to_become_a_sample(model):
+    first, second = random_samples([4, 3])
+    with pytest.raises(SampleError, match=r"samples\[1\] is a dict, expected a Sample: use Sample.from_wire"):
+        target_logprobs(model, [first, second.to_wire()])
+
+
+def test_a_target_that_the_model_does_not_know_is_refused(model):
+    with pytest.raises(SampleError, match="targets holds 1000000 at row 2"):
+        target_logprobs(model, [build_sample([5, 6, 7, 1_000_000], [0, 1, 1, 1])])
+
+
 @given(st.lists(st.integers(1, 300), max_size=40), st.integers(1, 1000))
 def test_every_sample_is_in_exactly_one_group_within_the_limit(lengths, limit):
     groups = plan_rows(lengths, limit)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from loss_batches import LOSSES, hand_sample, leaves, random_batch
-from loss_oracle import loss_value, sample_terms
+from loss_oracle import loss_value, metric_values, sample_terms
 
 import samplekit as sk
 from samplekit.training import closed_form_gradients, compute_loss
@@ -38,6 +38,8 @@ def test_values_equal_the_plain_computation(name, settings):
         assert output.loss.dtype == torch.float64
         assert close(float(output.loss), expected)
         assert not close(float(output.loss), expected * 1.01)
+        metrics = metric_values(LOSSES[name], [row.tolist() for row in rows], samples, settings.get("kl", "k3"))
+        assert output.metrics == pytest.approx(metrics, rel=1e-9, abs=1e-12)
         for found, row, sample in zip(output.token_losses, rows, samples, strict=True):
             terms = np.zeros(sample.length)
             for place, term in sample_terms(LOSSES[name], row.tolist(), sample, settings.get("kl", "k3")):
@@ -139,11 +141,16 @@ def test_any_three_numbers_give_what_the_formula_gives(numbers, name):
 
 
 @pytest.mark.parametrize("length", [1, 40_000])
-@pytest.mark.parametrize("name", ["ppo", "grpo, sequence, sequence_mean, beta 0.2"])
+@pytest.mark.parametrize("name", ["ppo", "dppo", "grpo, sequence, sequence_mean, beta 0.2"])
 def test_samples_longer_than_a_block_and_many_short_ones_are_all_counted(name, length):
     lengths = [length, 3, length + 1, *[5] * (7_000 if length == 1 else 3)]
     rows, samples = random_batch(1, lengths)
     found = compute_loss(rows, samples, LOSSES[name])
-    assert close(float(found.loss), loss_value(LOSSES[name], [row.tolist() for row in rows], samples))
+    lists, plain = [row.tolist() for row in rows], leaves(rows)
+    assert close(float(found.loss), loss_value(LOSSES[name], lists, samples))
+    assert found.metrics == pytest.approx(metric_values(LOSSES[name], lists, samples), rel=1e-9)
+    torch_loss(LOSSES[name], plain, samples, {}).backward()
+    closed = closed_form_gradients(rows, samples, LOSSES[name])
+    np.testing.assert_allclose(np.concatenate(closed), torch.cat([row.grad for row in plain]), rtol=1e-9, atol=1e-12)
     assert found.num_trained == sum(sample.num_trained for sample in samples)
     assert len(found.token_losses) == len(samples)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from loss_batches import hand_sample, renamed
+from loss_batches import hand_sample, renamed, replaced
 
 import samplekit as sk
 from samplekit.training import compute_loss
@@ -172,3 +172,12 @@ def test_without_a_mask_the_ratio_of_a_sequence_counts_the_prompt():
     output, gradient = found(loss, TRAP_LOGPROBS, sample)
     assert gradient == [0, 0, -1]
     assert output.metrics["loss/ratio/mean"] == 1
+
+
+@pytest.mark.parametrize("loss", [sk.PPO(), sk.GRPO(), sk.ImportanceSampling()])
+def test_a_horizon_counts_samples_that_do_not_train_too(loss):
+    # on policy each trained position adds -1: two of them, over 2 samples of 10 positions
+    samples = [hand_sample([1, 1], [1.0, 1.0], [-1.0, -1.0]), hand_sample([1], [1.0], [-1.0])]
+    samples[1] = replaced(samples[1], weights=[0.0])
+    rows = [torch.tensor([-1.0, -1.0]), torch.tensor([-1.0])]
+    assert float(compute_loss(rows, samples, loss, horizon=10).loss) == pytest.approx(-2 / 20)

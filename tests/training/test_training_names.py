@@ -14,7 +14,7 @@ SIGNATURES = {
     "compute_loss": ({**BATCH, "loss": REQUIRED}, SETTINGS),
     "closed_form_gradients": ({**BATCH, "loss": REQUIRED}, SETTINGS),
     "loss_gradients": ({"loss_fn": REQUIRED, **BATCH}, {}),
-    "dpo_loss": (BATCH, {"beta": 0.1, "pairs": None}),
+    "dpo_loss": (BATCH, {"beta": 0.1, "pairs": None, "normalizer": None}),
 }
 
 
