@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from samplekit.checks.read import Arrays
 from samplekit.checks.report import Finding
-from samplekit.losses import Loss
-from samplekit.sample.kinds import is_whole_number
+from samplekit.losses import DRO, GRPO, Loss
+from samplekit.sample.kinds import is_hashable, is_whole_number
 
 
 @dataclass
@@ -34,9 +34,11 @@ class GroupWatch:
 
     Attributes:
         reads_advantages: the loss reads advantages, or is not known.
+        penalised: the loss has a penalty, which trains where advantages do not.
     """
 
     reads_advantages: bool
+    penalised: bool = False
     _groups: dict[Hashable, _Group] = field(default_factory=dict[Hashable, _Group])
     _num_seen: int = 0
     _moved: bool = False
@@ -44,7 +46,8 @@ class GroupWatch:
     @classmethod
     def of(cls, loss: Loss | None) -> GroupWatch:
         """Watch what a loss reads."""
-        return cls(loss is None or "advantages" in loss.required_inputs())
+        penalised = isinstance(loss, DRO | GRPO) and loss.beta > 0
+        return cls(loss is None or "advantages" in loss.required_inputs(), penalised)
 
     def see(self, index: int, arrays: Arrays) -> None:
         """Take note of one sample."""
@@ -53,7 +56,7 @@ class GroupWatch:
             return
         self._num_seen += 1
         name = arrays.info.get("group")
-        named = name is not None and isinstance(name, Hashable)
+        named = name is not None and is_hashable(name)
         if self._moved and not named:
             return  # nothing more to learn of it
         moved = bool(advantages.any()) and bool(advantages[arrays.trained].any())
@@ -70,10 +73,8 @@ class GroupWatch:
             if (group.num_samples if group.size is None else group.size) == 1:
                 yield _single(name, group)
         if self._num_seen and not self._moved:
-            text = (
-                "samples hold no advantage but 0 where they train, so the policy gradient is 0: skip the step, or look "
-                "at the rewards"
-            )
+            left = "only the penalty trains" if self.penalised else "the policy gradient is 0"
+            text = f"samples hold no advantage but 0 where they train, so {left}: skip the step, or look at the rewards"
             yield Finding("zero_advantages", "samples", text)
             return
         for name, group in self._groups.items():

@@ -29,8 +29,8 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
     if weights is not None:
         yield from _weights(arrays, weights, loss)
         yield from _advantages(arrays)
-    elif _acts_everywhere(loss) and not arrays.names & {"weights", "mask"}:
-        text = f"has neither weights nor mask, and {_spoken(loss)} as it is set acts on every position: add weights"
+    elif _reads_everywhere(loss) and not arrays.names & {"weights", "mask"}:
+        text = f"has neither weights nor mask, and {_spoken(loss)} as it is set reads every position: add weights"
         yield Fault("no_mask", "loss_fn_inputs", text)
     yield from _targets(arrays)
     for name in ("logprobs", "reference_logprobs"):
@@ -48,13 +48,18 @@ def _names(arrays: Arrays, loss: Loss | None) -> Iterator[Fault]:
     if "reference_logprobs" in arrays.names and loss is not None and "reference_logprobs" not in required:
         text = f"changes nothing, for {_spoken(loss)} does not read it: leave it out"
         if isinstance(loss, GRPO):
-            text = "changes nothing while GRPO's beta is 0: set beta"
+            text = "only shows as loss/kl_ref/mean while beta is 0: set beta, or leave it out"
         yield Fault("unused_input", _slot("reference_logprobs"), text)
 
 
-def _acts_everywhere(loss: Loss | None) -> bool:
-    """Tell whether a loss acts on positions whose advantage is 0, so that only a mask keeps it off the prompt."""
-    return isinstance(loss, DRO) or (isinstance(loss, GRPO) and (loss.beta > 0 or loss.ratio == "sequence"))
+def _reads_everywhere(loss: Loss | None) -> bool:
+    """Tell whether a position changes a loss though its advantage is 0, so that only a mask keeps the prompt out.
+
+    A penalty and the ratio of a sequence act there; a mean over positions counts it in its divisor.
+    """
+    if isinstance(loss, GRPO):
+        return loss.beta > 0 or loss.ratio == "sequence" or loss.aggregation != "fixed_horizon"
+    return isinstance(loss, DRO)
 
 
 def _weights(arrays: Arrays, weights: AnyArray, loss: Loss | None) -> Iterator[Fault]:

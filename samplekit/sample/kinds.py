@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -19,6 +19,15 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     """Tell whether a value is an ordered collection; text is one value here."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+
+
+def is_hashable(value: object) -> TypeGuard[Hashable]:
+    """Tell whether a value can name something; a tuple looks so even where it holds a list, hence it is tried."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def is_whole_number(value: object) -> TypeGuard[int]:

@@ -186,15 +186,23 @@ def test_reference_logprobs_are_used_by_a_penalty_only(loss):
     assert codes == ([] if isinstance(loss, sk.GRPO) and loss.beta else ["unused_input"])
 
 
+def test_unused_reference_logprobs_show_as_a_metric_of_grpo_only():
+    (finding,) = findings([FAULTS["unused_input"]()], loss=sk.GRPO())
+    assert "only shows as loss/kl_ref/mean while beta is 0" in finding.message
+    (finding,) = findings([FAULTS["unused_input"]()], loss=sk.PPO())
+    assert "changes nothing, for PPO" in finding.message
+
+
 @pytest.mark.parametrize(
     ("loss", "warns"),
     [
-        (sk.DRO(beta=0.1), True), (sk.GRPO(ratio="sequence"), True), (sk.GRPO(), False), (sk.PPO(), False),
+        (sk.DRO(beta=0.1), True), (sk.GRPO(ratio="sequence"), True), (sk.GRPO(aggregation="token_mean"), True),
+        (sk.GRPO(aggregation="sequence_mean"), True), (sk.GRPO(), False), (sk.PPO(), False),
         (sk.CISPO(), False), (sk.DPPO(), False), (sk.ImportanceSampling(), False), (None, False),
     ],
     ids=repr,
 )  # fmt: skip
-def test_a_missing_mask_is_warned_of_where_the_loss_acts_on_every_position(loss, warns):
+def test_a_missing_mask_is_warned_of_where_the_loss_reads_every_position(loss, warns):
     codes = [item.code for item in findings([FAULTS["no_mask"]()], loss=loss)]
     assert codes == (["no_mask"] if warns else [])
 

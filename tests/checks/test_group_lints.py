@@ -32,8 +32,21 @@ FORMS = pytest.mark.parametrize("form", [list, as_mappings], ids=["samples", "ma
 def test_a_batch_without_any_advantage_is_told_once(form, loss, groups):
     samples = form([rollout(0.0, group) for group in groups])
     assert found(samples, loss=loss) == [("zero_advantages", "samples")]
-    assert "policy gradient is 0" in sk.check(samples).warnings[0].message
+    left = "only the penalty trains" if isinstance(loss, sk.DRO) else "the policy gradient is 0"
+    assert f"so {left}: skip the step" in sk.check(samples, loss=loss).warnings[0].message
     assert found(samples, loss=loss, allow="zero_advantages") == []
+
+
+@pytest.mark.parametrize(("beta", "left"), [(0.0, "the policy gradient is 0"), (0.1, "only the penalty trains")])
+@pytest.mark.parametrize("kind", [sk.DRO, sk.GRPO])
+def test_without_any_advantage_a_penalty_still_trains(kind, beta, left):
+    full = [0, 0, -1, -1]
+    samples = [
+        sk.build_sample([5, 6, 7, 8], [0, 0, 1, 1], advantages=0.0, logprobs=full, reference_logprobs=full)
+        for _ in range(2)
+    ]
+    (message,) = [item.message for item in sk.check(samples, loss=kind(beta=beta)).warnings if item.path == "samples"]
+    assert f", so {left}: " in message
 
 
 @FORMS
@@ -88,7 +101,7 @@ def test_the_rest_of_a_group_may_be_in_another_batch():
     assert found([rollout(1.0, "a", 8), rollout(-1.0, "b", 8)]) == []
 
 
-@pytest.mark.parametrize("group", [["unhashable"], {"a": 1}])
+@pytest.mark.parametrize("group", [["unhashable"], {"a": 1}, ("a", [1])], ids=str)
 def test_a_group_that_is_no_id_is_left_alone(group):
     assert found([rollout(1.0, group), rollout(-1.0, group)]) == []
 
