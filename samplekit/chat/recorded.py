@@ -13,6 +13,7 @@ from samplekit.chat.ladder import mismatch
 from samplekit.chat.refusals import refuse
 from samplekit.chat.tokens import ID_LIMIT
 from samplekit.chat.turn import Turn
+from samplekit.sample.shared_start import shared_start
 
 _AROUND = 8
 
@@ -76,11 +77,9 @@ def _read(ids: object, index: int) -> npt.NDArray[np.int64]:
 def _check(turn: Turn, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> None:
     rendered = turn.ids[: turn.prompt_length]
     given = _read(ids, turn.message_index)
-    shared = min(len(rendered), len(given))
-    differs = np.flatnonzero(rendered[:shared] != given[:shared])
-    if len(differs) == 0 and len(rendered) == len(given):
+    place = shared_start(rendered, given)
+    if place == len(rendered) == len(given):
         return
-    place = int(differs[0]) if len(differs) else shared
     near = slice(max(0, place - _AROUND), place + _AROUND)
     raise mismatch(
         "prefix_mismatch",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from samplekit.chat.encode import Encoder, Ids
 from samplekit.chat.refusals import refuse
+from samplekit.sample.shared_start import shared_start
 
 _ANCHOR_ENDS = ("\n", "\n\n", "§", "。", "!")
 
@@ -144,16 +145,10 @@ def continue_text(tail: str, rest: str, encoder: Encoder) -> Ids:
 def _calls_span(tokens: Ids, start: int, end: int, without: Ids) -> slice:
     """Find the tokens that only the tool calls put there, by comparing with the same reply without them."""
     limit = min(end, len(without))
-    start = max(_first_difference(tokens[:limit], without[:limit]), start)
+    start = max(shared_start(tokens[:limit], without[:limit]), start)
     room = min(limit - start, end - start) if limit > start else 0
-    tail = _first_difference(tokens[end - room : end][::-1], without[len(without) - room :][::-1])
+    tail = shared_start(tokens[end - room : end][::-1], without[len(without) - room :][::-1])
     # Where the bare reply has prose left here, this token holds the end of it and the white space before the call.
     if start < end - tail and start < len(without) - tail:
         start += 1
     return slice(start, end - tail)
-
-
-def _first_difference(left: Ids, right: Ids) -> int:
-    """Count the values two arrays of one length share at their start."""
-    differs = np.flatnonzero(left != right)
-    return int(differs[0]) if len(differs) else len(left)

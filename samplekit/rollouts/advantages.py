@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from itertools import count
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.rollouts.scores import DoubleArray, finite_numbers, flat_array, plain_list
-from samplekit.sample.arrays import INT64, IntArray
+from samplekit.rollouts.numbering import group_codes, refuse_single
+from samplekit.rollouts.scores import DoubleArray, finite_numbers
+from samplekit.sample.arrays import IntArray
 from samplekit.sample.kinds import is_number
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -33,8 +32,8 @@ def group_advantages(
     """Give every reward's advantage over its own group: ``(reward - baseline) / scale``, in the order of the input.
 
     A group whose rewards are equal up to float rounding gets exactly 0. Equal means: apart by at most 4 units in the
-    last place of the largest one, in float32 where every reward of the group is a float32 number, else in float64;
-    whole numbers are equal only where they are the same.
+    last place of the largest one, in float32 where a reward of the group is a float32 number (and not a whole one),
+    else in float64; whole numbers are equal only where they are the same.
 
         >>> group_advantages([1, 0, 2, 5], ["a", "b", "a", "b"], scale="none").tolist()
         [-0.5, -2.5, 0.5, 2.5]
@@ -69,7 +68,7 @@ def group_advantages(
             f"groups holds {len(codes)} ids, rewards {len(values)} values, expected one id for every reward: "
             f"{_unmatched(len(values), codes, names)} has no counterpart"
         )
-    _refuse_single(codes, names)
+    refuse_single(codes, lambda index: _place(index, codes, names), "sample several completions of every prompt")
     return _compared(values, codes, len(names), scale, baseline, ddof, floor)
 
 
@@ -86,31 +85,6 @@ def refuse_settings(scale: object, baseline: object, ddof: object = 1, floor: ob
             raise SampleError(f"{name} is {value!r}, expected {known[0]!r} or {known[1]!r}: choose one")
     if not is_number(floor) or floor < 0:
         raise SampleError(f"floor is {floor!r}, expected a finite number of 0 or more: it is what std is at least")
-
-
-def group_codes(groups: object) -> tuple[IntArray | None, list[Any]]:
-    """Number the groups: an array's by size, others in the order in which they first appear.
-
-    Returns:
-        Each member's number, int64 (N,), and the groups by number; (None, []) where there are no groups.
-    """
-    if groups is None:
-        return None, []
-    array = flat_array(groups, "iu")
-    if array is not None:
-        present, codes = np.unique(array, return_inverse=True)
-        return codes.astype(INT64), present.tolist()
-    ids = plain_list(groups, "groups")
-    numbers: defaultdict[Any, int] = defaultdict(count().__next__)
-    try:
-        codes = np.fromiter(map(numbers.__getitem__, ids), dtype=INT64, count=len(ids))
-    except TypeError as error:
-        raise SampleError(f"groups holds an id that cannot be compared ({error}): use text or whole numbers") from error
-    if None in numbers:
-        raise SampleError(f"groups holds None at index {ids.index(None)}, expected an id: name every group")
-    if any(name != name for name in numbers):  # NaN, which is not even its own group
-        raise SampleError("groups holds nan, expected ids that are equal to themselves: name every group")
-    return codes, list(numbers)
 
 
 def _compared(
@@ -137,9 +111,11 @@ def _compared(
 def _rounding(rewards: DoubleArray, codes: IntArray, low: DoubleArray, spread: DoubleArray) -> DoubleArray:
     """Say how far apart each group's rewards may be and still be one number that was rounded differently."""
     largest = np.maximum(np.abs(low), np.abs(low + spread))
-    narrow = ~_any_in_group(rewards != rewards.astype(np.float32), codes, len(low))
+    broken = rewards != np.rint(rewards)
+    # where one was rounded to float32, the doubles beside it may be the same number before it was
+    narrow = _any_in_group(broken & (rewards == rewards.astype(np.float32)), codes, len(low))
     unit = np.where(narrow, np.finfo(np.float32).eps, np.finfo(np.float64).eps)
-    return np.where(_any_in_group(rewards != np.rint(rewards), codes, len(low)), _ROUNDINGS * unit * largest, 0.0)
+    return np.where(_any_in_group(broken, codes, len(low)), _ROUNDINGS * unit * largest, 0.0)
 
 
 def _any_in_group(found: BoolArray, codes: IntArray, num_groups: int) -> BoolArray:
@@ -161,18 +137,3 @@ def _unmatched(num_rewards: int, codes: IntArray, names: list[Any]) -> str:
     if num_rewards > len(codes):
         return f"rewards[{len(codes)}]"
     return f"groups[{num_rewards}] (group {names[codes[num_rewards]]!r})"
-
-
-def _refuse_single(codes: IntArray, names: list[Any]) -> None:
-    """Refuse a group of one, which has nothing to be compared with."""
-    sizes = np.bincount(codes, minlength=len(names))
-    if sizes.min() > 1:
-        return
-    number = int(sizes.argmin())
-    index = int(np.flatnonzero(codes == number)[0])
-    more = int(np.count_nonzero(sizes < 2)) - 1
-    others = f" (and {more} more groups do)" if more else ""
-    raise SampleError(
-        f"{_place(index, codes, names)} is the only completion of its group{others}, expected two or more: "
-        "sample several completions of every prompt"
-    )

@@ -30,7 +30,8 @@ class Completion:
         routed_experts_key: the service's key of the experts it was routed through, if any.
 
     Raises:
-        SampleError: a token is no id; a logprob is None, NaN, infinite or above 0; the reward is not finite.
+        SampleError: a token is no id; a logprob is None, NaN, infinite or above 0; the reward is not finite; the
+            stop_reason or the key is no text.
         AlignmentError: tokens and logprobs differ in length.
     """
 
@@ -49,6 +50,9 @@ class Completion:
         stop_reason: str | None = None,
         routed_experts_key: str | None = None,
     ) -> None:
+        for name, text in (("stop_reason", stop_reason), ("routed_experts_key", routed_experts_key)):
+            if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise SampleError(f"completion.{name} is {text!r:.80}, expected text or None: pass its name")
         ids, values = _aligned(ids_from_decimal(tokens), logprobs)
         object.__setattr__(self, "tokens", ids)
         object.__setattr__(self, "logprobs", values)

@@ -13,6 +13,7 @@ from samplekit.errors import SampleError
 from samplekit.rollouts.completion import ids_from_decimal
 from samplekit.sample.arrays import IntArray, ids_array
 from samplekit.sample.kinds import describe_kind
+from samplekit.sample.shared_start import shared_start
 
 _CONTEXT = 5  # tokens shown on both sides of a difference
 
@@ -62,11 +63,9 @@ def encoding_drift(text: str, ids: object, tokenizer: object) -> EncodingDrift |
             raise SampleError(f"tokenizer is {describe_kind(tokenizer)}, expected something with encode and decode")
     sampled = _ids(ids, "ids")
     again = _ids(_called(tokenizer, "encode", text, add_special_tokens=False), "tokenizer.encode(text)")
-    if np.array_equal(sampled, again):
+    index = shared_start(sampled, again)
+    if index == len(sampled) == len(again):
         return None
-    shared = min(len(sampled), len(again))
-    differs = np.flatnonzero(sampled[:shared] != again[:shared])
-    index = int(differs[0]) if len(differs) else shared
     contexts = (_context(tokenizer, found, index) for found in (sampled, again))
     return EncodingDrift(index, len(sampled), len(again), *contexts)
 
@@ -83,7 +82,8 @@ def _context(tokenizer: object, ids: IntArray, index: int) -> tuple[str, ...]:
 
 
 def _called(tokenizer: object, name: str, value: object, **options: bool) -> Any:  # noqa: ANN401 - any tokenizer
-    """Call a method with those options that it knows: nothing may be put in front, nothing left out."""
+    """Call a method with those options that it takes: nothing may be put in front, nothing left out."""
     method: Callable[..., Any] = getattr(tokenizer, name)
     known = inspect.signature(method).parameters
-    return method(value, **{option: wanted for option, wanted in options.items() if option in known})
+    takes_any = any(item.kind is item.VAR_KEYWORD for item in known.values())
+    return method(value, **{option: wanted for option, wanted in options.items() if takes_any or option in known})

@@ -8,11 +8,12 @@ import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.rollouts.advantages import Baseline, Scale, refuse_settings
+from samplekit.rollouts.numbering import numbered, refuse_single
 from samplekit.rollouts.prefixes import prefix_runs
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.scores import DoubleArray, finite_numbers
 from samplekit.rollouts.sequence import Part, build_sequence, refuse_length
-from samplekit.rollouts.standing import Standing, compare, constant, numbered
+from samplekit.rollouts.standing import Standing, compare, constant
 from samplekit.rollouts.trajectory import Trajectory
 from samplekit.sample import Sample
 from samplekit.sample.arrays import IntArray
@@ -61,7 +62,7 @@ def build_trajectory_samples(
     items = _checked(trajectories)
     if not items:
         return SampleList()
-    codes = numbered(_group_keys(items))
+    codes, _ = numbered(_group_keys(items))
     standing = _compared(items, codes, scale, baseline) if advantages is None else _given(advantages, codes)
     samples: list[Sample] = []
     drops: list[Drop] = []
@@ -107,15 +108,15 @@ def _compared(items: Sequence[Trajectory], codes: IntArray, scale: Scale, baseli
                 f"trajectories[{number}].reward is None, expected a number: "
                 "score it with Trajectory.with_reward, or pass advantages"
             )
-    sizes = np.bincount(codes)
-    if sizes.min() < 2:
-        number = int(np.flatnonzero(sizes[codes] == 1)[0])
-        raise SampleError(
-            f"trajectories[{number}] is the only one of its group ({items[number].group!r}), expected two or more: "
-            "run every task several times, or pass advantages"
-        )
+    advice = "run every task several times, or pass advantages"
+    refuse_single(codes, lambda number: _place(number, items[number]), advice, "trajectory")
     rewards = [item.reward for item in items if item.reward is not None]
     return compare(rewards, codes, np.ones(len(items), dtype=np.bool_), scale, baseline)
+
+
+def _place(number: int, item: Trajectory) -> str:
+    named = "" if item.group is None else f" (group {item.group!r})"
+    return f"trajectories[{number}]{named}"
 
 
 def _given(advantages: object, codes: IntArray) -> Standing:

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.rollouts.advantages import Baseline, Scale, refuse_settings
-from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
+from samplekit.rollouts.members import Member, members_of
+from samplekit.rollouts.numbering import numbered, refuse_single
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.sequence import Part, build_sequence, refuse_length
-from samplekit.rollouts.standing import Standing, compare, numbered
-from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import describe_kind
+from samplekit.rollouts.standing import Standing, compare
 
 Overlong: TypeAlias = Literal["keep", "mask", "drop"]
-
-
-@dataclass(frozen=True)
-class _Member:
-    """One completion beside its prompt, its group and its place in the input."""
-
-    prompt: IntArray
-    completion: Completion
-    key: Hashable
-    group: str | None
-    source: str
-    reward: float
-
-    def is_overlong(self, max_length: int | None) -> bool:
-        """Tell whether it ran into the sampler's limit, or does not fit into max_length."""
-        length = len(self.prompt) + self.completion.length
-        return self.completion.hit_limit or (max_length is not None and length > max_length)
 
 
 def build_grpo_samples(
@@ -84,21 +65,22 @@ def build_grpo_samples(
     refuse_length(max_length)
     if overlong not in get_args(Overlong):
         raise SampleError(f"overlong is {overlong!r}, expected one of {', '.join(get_args(Overlong))}")
-    members = list(_members(groups))
+    members = members_of(groups)
     if not members:
         return SampleList()
-    codes = numbered([member.key for member in members])
-    _refuse_single(members, codes)
-    too_long = np.array([overlong != "keep" and member.is_overlong(max_length) for member in members], dtype=np.bool_)
+    rewards = _rewards(members)
+    codes, _ = numbered([member.key for member in members])
+    refuse_single(codes, lambda index: members[index].place, "generate several of every prompt")
+    too_long = np.array([overlong != "keep" and _is_overlong(member, max_length) for member in members], dtype=np.bool_)
     counts = ~too_long if overlong == "drop" else np.ones(len(members), dtype=np.bool_)
-    standing = compare([member.reward for member in members], codes, counts, scale, baseline)
+    standing = compare(rewards, codes, counts, scale, baseline)
     parts = [_part(member, standing, index) for index, member in enumerate(members)]
     reasons = [
         "overlong" if too_long[index] else _reason(part, standing, index, drop_degenerate, max_length)
         for index, part in enumerate(parts)
     ]
     drops = [
-        Drop(reason, member.source, member.group)
+        Drop(reason, member.source, member.group.id)
         for member, reason in zip(members, reasons, strict=True)
         if reason is not None
     ]
@@ -110,36 +92,25 @@ def build_grpo_samples(
     return SampleList(built, drops)
 
 
-def _members(groups: Iterable[Group]) -> Iterator[_Member]:
-    """Lay out every completion beside its group; refuse what is not scored."""
-    if isinstance(groups, Group) or not isinstance(groups, Iterable):
-        raise SampleError(f"groups is {describe_kind(groups)}, expected several Groups: pass a list")
-    for number, group in enumerate(groups):
-        if not isinstance(group, Group):
-            raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
-        key: Hashable = object() if group.id is None else group.id
-        for index, completion in enumerate(group.completions):
-            source = f"groups[{number}].completions[{index}]"
-            if completion.reward is None:
-                raise SampleError(
-                    f"{source}.reward is None, expected a number: score the group with Group.with_rewards"
-                )
-            yield _Member(group.prompt, completion, key, group.id, source, completion.reward)
+def _rewards(members: Sequence[Member]) -> list[float]:
+    """Give every completion's score; refuse what is not scored."""
+    found = [member.completion.reward for member in members]
+    if None in found:
+        raise SampleError(
+            f"{members[found.index(None)].source}.reward is None, expected a number: score the group with "
+            "Group.with_rewards"
+        )
+    return [reward for reward in found if reward is not None]
 
 
-def _refuse_single(members: Sequence[_Member], codes: IntArray) -> None:
-    sizes = np.bincount(codes)
-    if sizes.min() > 1:
-        return
-    member = members[int(np.flatnonzero(sizes[codes] == 1)[0])]
-    name = "its group" if member.group is None else f"group {member.group!r}"
-    raise SampleError(
-        f"{member.source} is the only completion of {name}, expected two or more: generate several of every prompt"
-    )
+def _is_overlong(member: Member, max_length: int | None) -> bool:
+    """Tell whether it ran into the sampler's limit, or does not fit into max_length."""
+    length = len(member.group.prompt) + member.completion.length
+    return member.completion.hit_limit or (max_length is not None and length > max_length)
 
 
-def _part(member: _Member, standing: Standing, index: int) -> Part:
-    return Part(member.prompt, member.completion, float(standing.advantages[index]))
+def _part(member: Member, standing: Standing, index: int) -> Part:
+    return Part(member.group.prompt, member.completion, float(standing.advantages[index]))
 
 
 def _reason(part: Part, standing: Standing, index: int, drop_degenerate: bool, max_length: int | None) -> str | None:
@@ -151,7 +122,7 @@ def _reason(part: Part, standing: Standing, index: int, drop_degenerate: bool, m
     return part.without_room(max_length)
 
 
-def _info(member: _Member, group_size: int) -> dict[str, object]:
-    named = {} if member.group is None else {"group": member.group}
+def _info(member: Member, group_size: int) -> dict[str, object]:
+    named = {} if member.group.id is None else {"group": member.group.id}
     stop = {} if member.completion.stop_reason is None else {"stop_reason": member.completion.stop_reason}
-    return {**named, "group_size": group_size, "reward": member.reward, "source": member.source, **stop}
+    return {**named, "group_size": group_size, "reward": member.completion.reward, "source": member.source, **stop}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy as np
 from samplekit.errors import SampleError
 from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
+from samplekit.rollouts.members import members_of
+from samplekit.rollouts.numbering import numbered
 from samplekit.rollouts.scores import DoubleArray
-from samplekit.rollouts.standing import compare, numbered
+from samplekit.rollouts.standing import compare
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import describe_kind
 
 
 @dataclass(frozen=True)
@@ -134,21 +135,17 @@ def _entropy(completions: Sequence[Completion]) -> float | None:
 
 
 def _batch(groups: Iterable[Group]) -> _Batch:
-    if isinstance(groups, Group) or not isinstance(groups, Iterable):
-        raise SampleError(f"groups is {describe_kind(groups)}, expected several Groups: pass a list")
-    completions: list[Completion] = []
-    keys: dict[Hashable, str | None] = {}
-    members: list[Hashable] = []
-    prompt_lengths: list[int] = []
-    for number, group in enumerate(groups):
-        if not isinstance(group, Group):
-            raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
-        key: Hashable = object() if group.id is None else group.id
-        keys.setdefault(key, group.id)
-        members += [key] * len(group)
-        completions += group.completions
-        prompt_lengths.append(len(group.prompt))
-    return _Batch(completions, numbered(members), list(keys.values()), prompt_lengths, _rewards(completions))
+    members = members_of(groups)
+    codes, _ = numbered([member.key for member in members])
+    completions = [member.completion for member in members]
+    firsts: list[int] = np.unique(codes, return_index=True)[1].tolist()
+    return _Batch(
+        completions,
+        codes,
+        [members[place].group.id for place in firsts],
+        [len(member.group.prompt) for member in members if member.index == 0],
+        _rewards(completions),
+    )
 
 
 def _rewards(completions: Sequence[Completion]) -> DoubleArray | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from samplekit.rollouts.advantages import Baseline, BoolArray, Scale, group_advantages
 from samplekit.rollouts.scores import DoubleArray
-from samplekit.sample.arrays import INT64, IntArray
+from samplekit.sample.arrays import IntArray
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,6 @@ class Standing:
     sizes: IntArray
     alone: BoolArray
     degenerate: BoolArray
-
-
-def numbered(keys: Sequence[Hashable]) -> IntArray:
-    """Number groups by their keys, int64 (N,)."""
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([numbers[key] for key in keys], dtype=INT64)
 
 
 def compare(

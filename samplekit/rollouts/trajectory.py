@@ -10,7 +10,7 @@ import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.rollouts.completion import Completion, checked_reward, ids_from_decimal
-from samplekit.rollouts.frozen import rebuild
+from samplekit.rollouts.frozen import rebuild, refuse_no_id, several
 from samplekit.sample.arrays import IntArray, freeze, ids_array
 from samplekit.sample.kinds import describe_kind
 
@@ -71,7 +71,7 @@ class Trajectory:
         group: what the episodes have in common that are compared with this one, such as their task's id.
 
     Raises:
-        SampleError: there is no step, one is no Step, or the reward is not finite.
+        SampleError: there is no step, one is no Step, the reward is not finite, or the group is not hashable.
     """
 
     steps: tuple[Step, ...]
@@ -79,13 +79,8 @@ class Trajectory:
     group: str | None
 
     def __init__(self, steps: Sequence[Step], *, reward: float | None = None, group: str | None = None) -> None:
-        kept = tuple(steps)
-        for index, item in enumerate(kept):
-            if not isinstance(item, Step):
-                raise SampleError(f"steps[{index}] is {describe_kind(item)}, expected a Step")
-        if not kept:
-            raise SampleError("steps is empty, expected at least one Step")
-        object.__setattr__(self, "steps", kept)
+        refuse_no_id(group, "group")
+        object.__setattr__(self, "steps", several(steps, Step, "steps"))
         object.__setattr__(self, "reward", None if reward is None else checked_reward(reward, "trajectory.reward"))
         object.__setattr__(self, "group", group)
 

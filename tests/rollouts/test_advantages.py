@@ -92,6 +92,9 @@ ROUNDED = {
     "a negative one": [-(0.1 + 0.2), -0.3],
     "a tensor": torch.full((7,), 0.95),
     "half precision": torch.full((5,), 0.1, dtype=torch.bfloat16),
+    "float32 beside doubles": [0.95] * 3 + [float(np.float32(0.95))] * 4,
+    "one float32 among doubles": [0.7, 0.7, float(np.float32(0.7)), 0.7],
+    "a float32 sum beside doubles": [float(np.float32(0.1) + np.float32(0.2)), 0.1 + 0.2, 0.3],
     "zeros of both signs": [0.0, -0.0],
 }
 
@@ -114,6 +117,8 @@ def test_rewards_that_are_equal_up_to_rounding_give_exactly_zero(rewards, settin
         [1.0, 1.000001],
         [0.0, 1e-30],
         [0.1, 0.1 + 1e-12],
+        [1.0, 1.0 + 1e-12],
+        [float(np.float32(0.95)), float(np.float32(0.95)) + 10 * 2.0**-24],
     ],
     ids=str,
 )

@@ -74,6 +74,23 @@ def test_what_cannot_be_compared_is_refused(text, ids, tokenizer, words):
         sk.encoding_drift(text, ids, tokenizer)
 
 
+class Loose:
+    """Takes any option, as a wrapper does, and hands it on."""
+
+    def encode(self, text, **options):
+        return TINY.tokenizer.backend_tokenizer.encode("A" * options.get("add_special_tokens", True) + text)
+
+    def decode(self, ids, **options):
+        return TINY.tokenizer.decode(ids, skip_special_tokens=options.get("skip_special_tokens", True))
+
+
+def test_a_tokenizer_that_takes_any_option_is_given_ours():
+    stop = TINY.stop_ids[0]
+    assert sk.encoding_drift("B", TINY.encode("B"), Loose()) is None
+    drift = sk.encoding_drift("B", [*TINY.encode("B"), stop], Loose())
+    assert drift.sampled_context[-1] == TINY.decode([stop])
+
+
 def test_a_tokenizer_that_puts_something_in_front_is_asked_not_to():
     backend = Tokenizer.from_str(TINY.tokenizer.backend_tokenizer.to_str())
     from tokenizers.processors import TemplateProcessing

@@ -159,7 +159,7 @@ def test_no_groups_give_no_samples():
     ("groups", "words"),
     [
         ([group([0.0, 1.0]), group([0.0, None], id="h")], r"groups\[1\]\.completions\[1\]\.reward is None"),
-        ([group([0.0, 1.0]), group([1.0], id="h")], r"groups\[1\]\.completions\[0\] is the only completion of group 'h'"),
+        ([group([0.0, 1.0]), group([1.0], id="h")], r"groups\[1\]\.completions\[0\] \(group 'h'\) is the only completion"),
         ([group([1.0], id=None), group([1.0], id=None)], r"groups\[0\]\.completions\[0\] is the only"),
         ([1], r"groups\[0\] is 1"), (5, "groups is 5"), (group([0.0, 1.0]), "groups is a Group"),
     ],

@@ -26,7 +26,7 @@ WANTED = sk.Group(
     [5, 6, 7],
     [sk.Completion([9707, 151645], [-0.5, -0.01], stop_reason="stop", routed_experts_key="rk"),
      sk.Completion([9707], [-0.25], stop_reason="length")],
-    id="task",
+    id="task", prompt_logprobs=[0.0, -0.25, -0.5],
 )  # fmt: skip
 AS_GIVEN = {
     "result": lambda: SampleResult.model_validate(RESULT),
@@ -51,7 +51,6 @@ PROMPTS = {
 def test_results_of_togethers_sdk_become_groups(given, prompt):
     (group,) = sk.groups_from_together(given(), [prompt], ids=["task"])
     assert group == WANTED
-    assert group.prompt_logprobs.tolist() == [0.0, -0.25, -0.5]
 
 
 def test_recorded_answers_of_the_service_become_groups():
@@ -73,13 +72,14 @@ def test_recorded_answers_of_the_service_become_groups():
     [
         ("logprobs", None, "logprobs is None"), ("logprobs", [-0.5] * 3, "holds 3 values"), ("logprobs", [], "empty"),
         ("tokens", ["x"], "'x'"), ("tokens", [1.5], "1.5"), ("tokens", None, "tokens"),
+        ("stop_reason", {"type": "stop"}, "stop_reason is {'type': 'stop'}"), ("stop_reason", 1, "stop_reason is 1"),
     ],
 )  # fmt: skip
 def test_a_sequence_that_is_no_completion_is_named(number, name, value, words):
     result = copy.deepcopy(RESULT)
     result["sequences"][number][name] = value
     with pytest.raises(sk.SampleError, match=rf"results\[1\]\.sequences\[{number}\]: completion") as caught:
-        sk.groups_from_together([RESULT, result], [[1], [2]])
+        sk.groups_from_together([RESULT, result], [[1, 2, 3]] * 2)
     assert words in str(caught.value)
 
 
@@ -88,6 +88,8 @@ def test_a_sequence_that_is_no_completion_is_named(number, name, value, words):
     [
         ([RESULT], [[1], [2]], None, "1 results, prompts 2"), ([RESULT], [[1]], ["a", "b"], "ids 2"),
         ([{**RESULT, "sequences": []}], [[1]], None, r"results\[0\]\.sequences is empty"),
+        ([RESULT], [[1]], None, r"results\[0\]: prompt_logprobs holds 3 values, the prompt 1 tokens"),
+        ([{**RESULT, "prompt_logprobs": [0, 0.5, -1]}], [[1, 2, 3]], None, r"results\[0\]: prompt_logprobs\[1\] is 0.5"),
         (None, [[1]], None, "results is None"), ({"output": None}, [[1]], None, "results"),
         ([RESULT], ["text"], None, r"prompts\[0\] is a str"), ([RESULT], [[]], None, r"prompts\[0\] is empty"),
         ([RESULT], [{"chunks": [{"image": 1}]}], None, r"prompts\[0\]\.chunks\[0\]"),
@@ -128,16 +130,15 @@ RESPONSES = {
     "unordered": lambda: {**completions(), "choices": completions()["choices"][::-1]},
 }  # fmt: skip
 ANSWERED = sk.Group(
-    [5, 6], [sk.Completion([1, 2], [-0.5, -0.25], stop_reason="stop"), sk.Completion([3], [-0.125], stop_reason="length")], id="task"
+    [5, 6], [sk.Completion([1, 2], [-0.5, -0.25], stop_reason="stop"), sk.Completion([3], [-0.125], stop_reason="length")], id="task",
+    prompt_logprobs=[0, -1.5],
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
 @pytest.mark.parametrize("prompt", [None, [5, 6], np.array([5, 6])], ids=str)
 def test_responses_in_openais_spelling_become_groups(response, prompt):
-    group = sk.group_from_openai(response(), prompt, id="task")
-    assert group == ANSWERED
-    assert group.prompt_logprobs.tolist() == [0, -1.5]
+    assert sk.group_from_openai(response(), prompt, id="task") == ANSWERED
 
 
 def test_models_of_openais_client_are_read_like_their_json():
@@ -161,6 +162,16 @@ def test_ids_are_found_wherever_servers_write_them(response, how):
                 item["token"] = token
         else:
             choice["logprobs"]["token_ids"] = [float(token) for token in ids] if how == "float ids" else ids
+    assert sk.group_from_openai(found, id="task") == ANSWERED
+
+
+@pytest.mark.parametrize("response", [completions, chat])
+def test_a_reason_that_also_says_what_matched_is_read_by_its_type(response):
+    found = response()
+    for choice, reason in zip(
+        found["choices"], ({"type": "stop", "matched": 2}, {"type": "length", "length": 1}), strict=True
+    ):
+        choice["finish_reason"] = reason
     assert sk.group_from_openai(found, id="task") == ANSWERED
 
 
@@ -229,9 +240,7 @@ def request_output(**changes):
 
 
 def test_vllms_own_output_becomes_a_group():
-    group = sk.group_from_vllm(request_output(), id="task")
-    assert group == ANSWERED
-    assert group.prompt_logprobs.tolist() == [0, -1.5]
+    assert sk.group_from_vllm(request_output(), id="task") == ANSWERED
     assert sk.group_from_vllm(request_output(prompt_logprobs=None)).prompt_logprobs is None
 
 

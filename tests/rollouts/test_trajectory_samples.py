@@ -166,8 +166,8 @@ ONE = episode(*TOOL_USE, reward=1.0, group="a")
 @pytest.mark.parametrize(
     ("items", "options", "words"),
     [
-        ([ONE], {}, r"trajectories\[0\] is the only one of its group \('a'\)"),
-        ([ONE, ONE, ONE.with_reward(0.0), sk.Trajectory(ONE.steps, reward=0.0, group="b")], {}, r"trajectories\[3\] is the only"),
+        ([ONE], {}, r"trajectories\[0\] \(group 'a'\) is the only trajectory of its group"),
+        ([ONE, ONE, ONE.with_reward(0.0), sk.Trajectory(ONE.steps, reward=0.0, group="b")], {}, r"trajectories\[3\] \(group 'b'\) is the only"),
         ([ONE, sk.Trajectory(ONE.steps, group="a")], {}, r"trajectories\[1\]\.reward is None"),
         ([ONE, sk.Trajectory(ONE.steps, reward=1.0)], {}, r"trajectories\[1\]\.group is None"),
         ([ONE, 5], {}, r"trajectories\[1\] is 5"), (ONE, {}, "trajectories is a Trajectory"), (7, {}, "trajectories is 7"),

@@ -12,7 +12,8 @@ from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids, prompt_logprobs
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_whole_number
+from samplekit.sample.kinds import is_mapping, is_whole_number
+from samplekit.sample.shared_start import shared_start
 
 _ASK_FOR_IDS = "ask for them (vLLM: return_token_ids=True in the request), for text is never encoded again"
 _ASK_FOR_LOGPROBS = "ask for them (logprobs=1 for completions, logprobs=True for chat)"
@@ -111,18 +112,12 @@ def _prompt(response: Any, choices: Sequence[Any], places: Sequence[str], prompt
     (first, ids), *others = [(place, prompt_ids(value, place)) for place, value in found]
     for place, other in others:
         if not np.array_equal(ids, other):
-            index = _first_difference(ids, other)
             raise SampleError(
-                f"{place} differs from {first} at index {index}, expected one prompt for all choices: the prompt was "
-                "encoded anew, or choices of several prompts stand together (see groups_from_openai)"
+                f"{place} differs from {first} at index {shared_start(ids, other)}, expected one prompt for all "
+                "choices: the prompt was encoded anew, or choices of several prompts stand together (see "
+                "groups_from_openai)"
             )
     return ids
-
-
-def _first_difference(ids: IntArray, other: IntArray) -> int:
-    shared = min(len(ids), len(other))
-    differs = np.flatnonzero(ids[:shared] != other[:shared])
-    return int(differs[0]) if len(differs) else shared
 
 
 def _completion(choice: Any, where: str) -> Completion:  # noqa: ANN401 - any server's answer
@@ -134,7 +129,12 @@ def _completion(choice: Any, where: str) -> Completion:  # noqa: ANN401 - any se
                 f"{where}.logprobs holds {value} at index {index}, which stands for an unknown one, expected the "
                 "sampled token's own logprob"
             )
-    return completion_at(where, _ids(choice, logprobs, where), values, stop_reason=field(choice, "finish_reason"))
+    return completion_at(where, _ids(choice, logprobs, where), values, stop_reason=_stop_reason(choice))
+
+
+def _stop_reason(choice: Any) -> Any:  # noqa: ANN401 - any server's answer
+    reason = field(choice, "finish_reason")
+    return field(reason, "type") if is_mapping(reason) else reason  # SGLang's own says what matched beside it
 
 
 def _logprobs(logprobs: Any, where: str) -> list[Any]:  # noqa: ANN401 - any server's answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from samplekit.errors import AlignmentError
+from samplekit.errors import AlignmentError, SampleError
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids
 
@@ -23,7 +23,7 @@ def groups_from_together(
         ids: each group's id; None leaves groups without one.
 
     Raises:
-        AlignmentError: there is not one result, and one id, for each prompt.
+        AlignmentError: there is not one result, and one id, for each prompt, or not one logprob for each of its tokens.
         SampleError: a completion cannot be one; the message names it.
     """
     found = _results(result)
@@ -50,12 +50,12 @@ def _group(result: Any, prompt: object, name: str | None, index: int) -> Group: 
     where = f"results[{index}]"
     sequences = entries(field(result, "sequences"), f"{where}.sequences")
     completions = [_completion(item, f"{where}.sequences[{number}]") for number, item in enumerate(sequences)]
-    return Group(
-        prompt_ids(prompt, f"prompts[{index}]"),
-        completions,
-        id=name,
-        prompt_logprobs=field(result, "prompt_logprobs") or None,  # value 0 is a placeholder already
-    )
+    ids = prompt_ids(prompt, f"prompts[{index}]")
+    logprobs = field(result, "prompt_logprobs") or None  # value 0 is a placeholder already
+    try:
+        return Group(ids, completions, id=name, prompt_logprobs=logprobs)
+    except SampleError as error:
+        raise error.reworded(f"{where}: {error}") from error
 
 
 def _completion(sequence: Any, where: str) -> Any:  # noqa: ANN401 - the SDK's answer
@@ -64,6 +64,6 @@ def _completion(sequence: Any, where: str) -> Any:  # noqa: ANN401 - the SDK's a
         where,
         field(sequence, "tokens"),
         field(sequence, "logprobs"),
-        stop_reason=None if reason is None else str(reason).removeprefix("STOP_REASON_").lower(),
+        stop_reason=reason.removeprefix("STOP_REASON_").lower() if isinstance(reason, str) else reason,
         routed_experts_key=field(sequence, "routed_experts_key"),
     )
