@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from numbers import Real
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import describe_kind, is_mapping
+from samplekit.sample.kinds import describe_kind, is_mapping, is_number
 
 Aggregation: TypeAlias = Literal["fixed_horizon", "token_mean", "sequence_mean"]
 Ratio: TypeAlias = Literal["token", "sequence"]
@@ -259,11 +258,12 @@ def _own_value(name: str, value: object) -> object:
 
 
 def _check_number(loss: Loss, name: str, value: object, low: float, high: float) -> None:
-    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    number = float(value) if is_number(value) else math.nan
     if not (math.isfinite(number) and low <= number <= high):
         end = "or more" if math.isinf(high) else f"to {high:g}"
         raise SampleError(
-            f"{type(loss).__name__}({name}={value!r}) is out of range, expected a number of {low:g} {end}: set {name}"
+            f"{type(loss).__name__}({name}={value!r:.80}) is out of range, expected a number of {low:g} {end}: "
+            f"set {name}"
         )
 
 

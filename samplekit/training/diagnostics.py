@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from samplekit.losses import PPO
 from samplekit.training.positions import Float64Array, as_rows, read_batch
 from samplekit.training.terms import HIGH, LOW, RATIO, kl_terms
 
@@ -61,7 +62,9 @@ def policy_diagnostics(
     Raises:
         LossInputError: a sample has no logprobs.
         AlignmentError: policy_logprobs and samples disagree about a length.
+        SampleError: a bound is no absolute ratio.
     """
+    PPO(clip_low, clip_high)  # refuses bounds that are offsets
     batch = read_batch(policy_logprobs, samples, _READER, _REQUIRED, _OPTIONAL)
     if not batch.num_trained:
         return {}

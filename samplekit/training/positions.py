@@ -5,6 +5,7 @@ Needs numpy only, so that a service or a test can use it where torch is busy or 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, LossInputError, SampleError
 from samplekit.sample import Sample
+from samplekit.sample.kinds import describe_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -181,6 +183,9 @@ def as_rows(
         AlignmentError: not one row a sample, or not one value a position; the message names the sample.
         SampleError: there is no sample, something else than one, or a row that holds no floats.
     """
+    for name, values in ((what, policy_logprobs), ("samples", samples)):
+        if isinstance(values, Sample | Mapping | str) or not hasattr(values, "__len__"):
+            raise SampleError(f"{name} is {describe_kind(values)}, expected a list: pass one entry for each sample")
     if not len(samples):
         raise SampleError("samples is empty, expected at least one: skip the step")
     if len(policy_logprobs) != len(samples):
@@ -198,6 +203,8 @@ def _row(values: Any, sample: Sample, index: int, what: str) -> FloatsArray:  # 
     if hasattr(values, "detach"):
         narrow = values.dtype.is_floating_point and values.dtype.itemsize < 4  # numpy knows no bfloat16
         values = (values.float() if narrow else values).numpy(force=True)
+    if isinstance(values, np.ma.MaskedArray):  # what it hides would come back as numbers
+        raise SampleError(f"{what}[{index}] is a masked array, expected plain numbers: fill it in")
     row: npt.NDArray[Any] = np.asarray(values)
     if row.shape != (sample.length,):
         raise AlignmentError(

@@ -13,8 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from samplekit.errors import SampleError
 from samplekit.training.evaluate import Evaluation, Settings, evaluate
 from samplekit.training.positions import views
 
@@ -135,10 +137,18 @@ def closed_form_gradients(
         where a row of policy_logprobs is, else float32.
 
     Raises:
-        SampleError: as `compute_loss`.
+        SampleError: as `compute_loss`, and where a gradient is not finite; the message names the position.
     """
     found = evaluate(policy_logprobs, samples, loss, Settings(horizon, normalizer, sequence_mean, kl))
-    return views(found.gradients, found.lengths)
+    rows = views(found.gradients, found.lengths)
+    if not np.isfinite(found.gradients).all():
+        index = next(index for index, row in enumerate(rows) if not np.isfinite(row).all())
+        place = int(np.flatnonzero(~np.isfinite(rows[index]))[0])
+        raise SampleError(
+            f"the gradient of samples[{index}] at position {place} is {rows[index][place]}, expected a finite number: "
+            "look for logprobs that are not finite, or that are far from the sampler's"
+        )
+    return rows
 
 
 class _Given(torch.autograd.Function):

@@ -78,7 +78,7 @@ def _cross_entropy(positions: Positions, _loss: CrossEntropy, _kl: KlEstimator) 
 def _importance_sampling(positions: Positions, _loss: ImportanceSampling, kl: KlEstimator) -> Terms:
     log_ratio = _log_ratio(positions)
     ratio = np.exp(log_ratio)
-    values = -ratio * positions.inputs["advantages"]
+    values = -_times(ratio, positions.inputs["advantages"])
     return Terms(values, values, _ratio_sums(positions, ratio, log_ratio, kl))
 
 
@@ -124,7 +124,7 @@ def _dppo(positions: Positions, loss: DPPO, kl: KlEstimator) -> Terms:
     ratio = np.exp(log_ratio)
     risen = np.exp(positions.policy) - np.exp(sampler)
     high, low = (advantages > 0) & (risen > loss.delta_high), (advantages < 0) & (-risen > loss.delta_low)
-    values = np.where(high | low, 0.0, -ratio * advantages)
+    values = np.where(high | low, 0.0, -_times(ratio, advantages))
     return Terms(values, values, {**_fractions(high, low), **_ratio_sums(positions, ratio, log_ratio, kl)})
 
 
@@ -138,7 +138,7 @@ def _dro(positions: Positions, loss: DRO, kl: KlEstimator) -> Terms:
 def _clipped(positions: Positions, loss: PPO | GRPO, ratio: Float64Array, sums: dict[str, float]) -> Terms:
     """Give PPO's surrogate; where the bound is what counts, nothing flows."""
     advantages = positions.inputs["advantages"]
-    slopes = -ratio * advantages
+    slopes = -_times(ratio, advantages)
     values = slopes.copy()
     high, low = _outside(ratio, advantages, loss)
     for found, bound in ((high, loss.clip_high), (low, loss.clip_low)):
@@ -146,6 +146,14 @@ def _clipped(positions: Positions, loss: PPO | GRPO, ratio: Float64Array, sums: 
         values[places] = -bound * advantages[places]
         slopes[places] = 0.0
     return Terms(values, slopes, {**_fractions(high, low), **sums})
+
+
+def _times(ratio: Float64Array, advantages: Float64Array) -> Float64Array:
+    """Multiply; an advantage of 0 gives 0 even where the ratio is beyond all numbers."""
+    found = ratio * advantages
+    if ratio.max() == np.inf:
+        found[advantages == 0] = 0.0
+    return found
 
 
 def _outside(ratio: Float64Array, advantages: Float64Array, loss: PPO | GRPO | CISPO) -> tuple[BoolArray, BoolArray]:
