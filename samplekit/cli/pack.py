@@ -15,7 +15,7 @@ from rich.table import Table
 
 from samplekit.cli.screen import counted, print_json, results
 from samplekit.errors import MissingExtraError
-from samplekit.files import read_samples
+from samplekit.files import read_samples, write_whole
 from samplekit.packing import STRATEGIES, PackedRows, Record, pack
 
 _BARS = 10
@@ -68,13 +68,22 @@ def _columns(rows: PackedRows) -> dict[str, list[Any]]:
 
 
 def _write(rows: PackedRows, output: Path) -> None:
-    columns = _columns(rows)
+    """Write the rows whole or not at all: an interrupted run leaves what stood there before."""
     if output.suffix == ".npz":
-        arrays: dict[str, Any] = {
-            name: np.stack(values) if values else np.zeros((0, 0)) for name, values in columns.items()
-        }
-        np.savez_compressed(output, **arrays)
-        return
+        _write_npz(rows, output)
+    else:
+        _write_parquet(rows, output)
+
+
+def _write_npz(rows: PackedRows, output: Path) -> None:
+    arrays: dict[str, Any] = {
+        name: np.stack(values) if values else np.zeros((0, 0)) for name, values in _columns(rows).items()
+    }
+    with write_whole(output) as stream:
+        np.savez_compressed(stream, **arrays)
+
+
+def _write_parquet(rows: PackedRows, output: Path) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -83,8 +92,10 @@ def _write(rows: PackedRows, output: Path) -> None:
             'Parquet files need pyarrow, which is not installed: pip install "samplekit[parquet]", or write .npz',
             extra="parquet",
         ) from error
-    columns["seq_lengths"] = [row.seq_lens for row in rows]
-    pq.write_table(pa.table({name: [values.tolist() for values in found] for name, found in columns.items()}), output)
+    columns = {**_columns(rows), "seq_lengths": [row.seq_lens for row in rows]}
+    table = pa.table({name: [values.tolist() for values in found] for name, found in columns.items()})
+    with write_whole(output) as stream:
+        pq.write_table(table, stream)
 
 
 def _report(records: list[Record], rows: PackedRows, output: Path) -> dict[str, Any]:

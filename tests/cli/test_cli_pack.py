@@ -50,3 +50,32 @@ def test_what_cannot_be_packed_is_refused_before_anything_is_written(samples, tm
         run(samples, "-o", tmp_path / "rows.npz", "--max-length", 6, "--pad-id", 0)
     assert not (tmp_path / "rows.npz").exists()
     assert run(samples, "-o", tmp_path / "rows.txt", "--max-length", 6, "--pad-id", 0).exit_code == 2
+
+
+class DiskFullError(OSError):
+    """Stands for a disk that fills up while the rows are written."""
+
+
+def fails_half_way(output_of):
+    """Give a writer that leaves some bytes where it writes, then fails."""
+
+    def write(*arguments, **columns):
+        output_of(arguments).write(b"half")
+        raise DiskFullError
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+@pytest.mark.parametrize("before", [None, b"rows of an earlier run"])
+def test_an_interrupted_write_leaves_what_stood_there_and_nothing_beside_it(samples, monkeypatch, suffix, before):
+    monkeypatch.setattr(np, "savez_compressed", fails_half_way(lambda arguments: arguments[0]))
+    monkeypatch.setattr(pq, "write_table", fails_half_way(lambda arguments: arguments[1]))
+    output = samples.with_name(f"rows.{suffix}")
+    if before is not None:
+        output.write_bytes(before)
+    names = sorted(path.name for path in samples.parent.iterdir())
+    with pytest.raises(DiskFullError):
+        run(samples, "-o", output, "--max-length", 9, "--pad-id", 0)
+    assert sorted(path.name for path in samples.parent.iterdir()) == names
+    assert before is None or output.read_bytes() == before
