@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -58,12 +59,19 @@ def test_a_model_that_is_not_there_is_an_error_in_one_line(run, write, tmp_path)
     assert str(tmp_path / "none") in shown
 
 
+@contextmanager
 def spawn(*arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-c", "from samplekit.cli import main; main()", *map(str, arguments)],
+    """Start the command line; it hears Ctrl-C even where the tests run in the background, and never outlives its test."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from samplekit.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1", "TERM": "xterm"},
         **{"stderr": subprocess.PIPE, **options},
-    )  # fmt: skip
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_ctrl_c_during_a_build_leaves_the_older_file_and_no_part_of_a_new_one(write, tmp_path):
