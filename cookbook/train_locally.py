@@ -125,7 +125,8 @@ def fit_with_trainer(
         str(run_dir / "trainer"), per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=size // micro_batch, max_steps=len(steps), learning_rate=learning_rate,
         lr_scheduler_type="constant", optim="sgd", optim_args="momentum=0.9", max_grad_norm=0.0, logging_steps=1,
-        train_sampling_strategy="sequential", remove_unused_columns=False, report_to=[], save_strategy="no", disable_tqdm=True,
+        train_sampling_strategy="sequential", remove_unused_columns=False, report_to=[], save_strategy="no",
+        disable_tqdm=True,
     )  # fmt: skip
     rows = [row for step in steps for row in step]
     collator = PackingCollator(width, pad_id=0)
