@@ -13,8 +13,6 @@ from samplekit.batching.output import output_for, torch_module
 from samplekit.batching.rows import Rows, lay_out
 from samplekit.batching.training_arrays import refuse_ignored_id, training_arrays
 from samplekit.packing import Record
-from samplekit.packing.packed import running_positions
-from samplekit.packing.record import trusted_record
 from samplekit.sample.arrays import IntArray
 
 _NO_NAMES = ("ids", "texts")
@@ -38,7 +36,7 @@ def framework_arrays(
         raise ValueError(f"framework is {framework!r}, expected one of {', '.join(makers)}: choose one")
     chosen = torch_module().int64 if isinstance(dtype, str) and dtype == "torch" else dtype
     return makers[framework](
-        [_with_positions(row) for row in rows],
+        rows,
         ids,
         mask_boundaries=mask_boundaries,
         pad_to_multiple_of=pad_to_multiple_of,
@@ -65,7 +63,7 @@ def hf_arrays(
     options = TrainingOptions(
         flatten=True, pad_to_multiple_of=pad_to_multiple_of, pad_id=pad_id, ignore_index=ignore_index, dtype=dtype
     )
-    laid = lay_out([_with_positions(row) for row in rows], options)
+    laid = lay_out(rows, options, number=True)
     total = np.array([len(laid.tokens)])
     refuse_ignored_id(laid, ignore_index)
     one_row = output_for(TrainingOptions(dtype=dtype), total)
@@ -104,6 +102,7 @@ def _megatron(rows: Sequence[Record], ids: Sequence[object], **options: Any) -> 
             return_labels=True, return_loss_mask=True, return_cu_seqlens=True, flatten=True, exclude_fields=_NO_NAMES,
             rename_fields={"input_ids": "tokens", "positions": "position_ids"}, **options,
         ),
+        number=True,
     )  # fmt: skip
     for name in ("tokens", "labels", "loss_mask", "position_ids"):
         found[name] = found[name][None] if hasattr(found[name], "shape") else [found[name]]
@@ -119,18 +118,5 @@ def _torchtitan(rows: Sequence[Record], ids: Sequence[object], **options: Any) -
             return_labels=True, return_document_ids=True, exclude_fields=_NO_NAMES,
             rename_fields={"input_ids": "input"}, **options,
         ),
+        number=True,
     )  # fmt: skip
-
-
-def _with_positions(row: Record) -> Record:
-    """Give a record without positions those of one document, then padding."""
-    if "positions" in row.per_token:
-        return row
-    positions = running_positions([row.length - row.padding_length, row.padding_length])
-    return trusted_record(
-        row.tokens,
-        row.loss_mask,
-        {**row.per_token, "positions": positions},
-        id=row.id,
-        padding_length=row.padding_length,
-    )

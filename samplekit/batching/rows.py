@@ -13,6 +13,7 @@ import numpy.typing as npt
 from samplekit.batching.options import TrainingOptions
 from samplekit.build import shift_rows
 from samplekit.packing import PackedRecord, Record
+from samplekit.packing.packed import running_positions
 from samplekit.packing.record import trusted_record
 from samplekit.sample.arrays import AnyArray, ArrayT, FloatArray, IntArray
 
@@ -55,7 +56,7 @@ class Rows:
         starts = np.zeros(len(self.tokens), dtype=np.bool_)
         if self.positions is not None:
             starts = self.positions == 0
-            starts |= np.diff(self.positions, prepend=0) < 0
+            starts |= self.positions < np.roll(self.positions, 1)  # the first, beside the last, is a row's start
             if self.padding.any():
                 starts &= ~self.padding
         lengths = np.array([record.padding_length for record in self.records], dtype=np.int64)
@@ -80,23 +81,46 @@ class Rows:
         return shift_rows(values, self.widths, targets=True)
 
 
-def lay_out(records: Sequence[Record], options: TrainingOptions) -> Rows:
+def lay_out(records: Sequence[Record], options: TrainingOptions, *, number: bool = False) -> Rows:
     """Lay records end to end, filled up as pad_to_multiple_of asks.
+
+    Args:
+        records: as many as there are rows.
+        options: of them, those for padding, labels and extra fields are read.
+        number: whether a record without positions gets those of one document, then padding.
 
     Raises:
         ValueError: a record lacks a field that others have, or that was asked for.
     """
     records = _filled_up(records, options)
     masks = _in_all("loss_mask", [record.loss_mask for record in records])
-    positions = _in_all("positions", [record.per_token.get("positions") for record in records])
+    positions = _positions(records, number=number)
     return Rows(
         records,
         np.array([record.length for record in records], dtype=np.int64),
         _joined([record.tokens for record in records], np.int64),
         None if masks is None else _joined(masks, np.float32),
-        None if positions is None else _joined(positions, np.int64),
+        positions,
         {name: _extra(name, records) for name in options.extra_fields},
     )
+
+
+def _positions(records: Sequence[Record], *, number: bool) -> IntArray | None:
+    given = [record.per_token.get("positions") for record in records]
+    if number and records and not any(values is not None for values in given):
+        return running_positions(_segments(records))  # all at once: a batch may hold hundreds of short records
+    if number:
+        given = [
+            running_positions(_segments([record])) if values is None else values
+            for record, values in zip(records, given, strict=True)
+        ]
+    found = _in_all("positions", given)
+    return None if found is None else cast("IntArray", _joined(found, np.int64))
+
+
+def _segments(records: Sequence[Record]) -> list[int]:
+    """Give the tokens of each record, then of its padding."""
+    return [size for record in records for size in (record.length - record.padding_length, record.padding_length)]
 
 
 def _joined(parts: Sequence[AnyArray], dtype: Any) -> Any:  # noqa: ANN401 - arrays of that dtype

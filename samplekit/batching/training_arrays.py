@@ -28,13 +28,15 @@ class Labels(NamedTuple):
         return int(np.count_nonzero(self.weights))
 
 
-def training_arrays(records: Sequence[Record], ids: Sequence[object], options: TrainingOptions) -> dict[str, Any]:
-    """Make what `SampleBatch.to_training` gives.
+def training_arrays(
+    records: Sequence[Record], ids: Sequence[object], options: TrainingOptions, *, number: bool = False
+) -> dict[str, Any]:
+    """Make what `SampleBatch.to_training` gives; `number` is that of `lay_out`.
 
     Raises:
         ValueError: a record lacks a field, or the options do not suit the records.
     """
-    rows = lay_out(records, options)
+    rows = lay_out(records, options, number=number)
     shifted = options.return_labels
     widths = rows.widths - shifted
     output = output_for(options, widths)
@@ -108,6 +110,8 @@ def _segments(rows: Rows, widths: IntArray, options: TrainingOptions, output: Ou
         ends = boundaries(rows.inputs(rows.starts, shifted=options.return_labels), widths, flatten=options.flatten)
         found["cu_seqlens"] = output.as_given(ends.cu_seqlens)
         found["max_seqlen"] = ends.max_seqlen if options.flatten else output.as_given(ends.max_seqlens)
+    if not (options.return_document_ids or options.return_seq_lens):
+        return found
     numbers = rows.inputs(rows.document_ids, shifted=options.return_labels)
     if options.return_document_ids:
         found["document_ids"] = output.whole(numbers, "document_ids")

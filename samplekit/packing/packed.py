@@ -93,7 +93,8 @@ def join(records: Sequence[Record], ids: Sequence[object], max_length: int, pad_
 def running_positions(lengths: Sequence[int]) -> IntArray:
     """Count from 0 in every segment, int64 (sum of lengths,), read-only."""
     sizes = np.array(lengths, dtype=np.int64)
-    counted: IntArray = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    counted: IntArray = np.arange(int(sizes.sum()))
+    counted -= np.repeat(np.cumsum(sizes) - sizes, sizes)
     return freeze(counted)
 
 

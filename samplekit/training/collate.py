@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from samplekit.batching import labels_from_mask
 from samplekit.batching.frameworks import hf_arrays
 from samplekit.errors import PackingError
 from samplekit.packing import Oversize, Record, read_record
@@ -108,14 +107,15 @@ class PackingCollator:
         width += -width % (self.pad_to_multiple_of or 1)
         shape = (len(records), width)
         ids = np.full(shape, self.pad_id, np.int64)
-        labels = np.full(shape, self.ignore_index, np.int64)
+        trains = np.zeros(shape, np.float32)
         attended = np.zeros(shape, np.int64)
         for row, record in enumerate(records):
             end = record.length - record.padding_length
             ids[row, :end] = record.tokens[:end]
-            mask = np.ones(end, np.float32) if record.loss_mask is None else record.loss_mask[:end]
-            labels[row, :end] = labels_from_mask(record.tokens[:end], mask, ignore_index=self.ignore_index)
+            trains[row, :end] = 1 if record.loss_mask is None else record.loss_mask[:end]
             attended[row, :end] = 1
+        trains[:, 0] = 0  # no position predicts a row's first token
+        labels = np.where(trains != 0, ids, self.ignore_index)
         found = {"input_ids": ids, "labels": labels, "attention_mask": attended}
         return {name: torch.from_numpy(values) for name, values in found.items()}
 
