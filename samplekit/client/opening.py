@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.client.exchange import poll
 from samplekit.client.faults import lifecycle_remedy
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from samplekit.client.steps import Flow, Request
     from samplekit.wire.names import Route
 
+T = TypeVar("T")
 OPEN_SECONDS = 3600.0  # resources, then again a session
 
 
@@ -41,15 +42,8 @@ def open_session(terms: Terms, plan: SessionPlan) -> Flow[OpenSession]:
     plan, models = yield from settle(terms, plan)
     what = f"create model resources for {plan.base_model}"
     made = yield from _create(terms, names.CREATE_RESOURCES, what, plan.resources_body(), names.LIST_RESOURCES)
-    try:
-        yield from wait_for_resources(terms, made.id)
-        session = yield from _session_on(terms, made.id, plan)
-        yield from wait_for_session(terms, session.id)
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        yield from _after(error, stop_resources(terms, made.id), f"model resources {made.id}")
-        raise
+    start = _running_session_on(terms, made.id, plan)
+    session = yield from _or_stop(start, stop_resources(terms, made.id), f"model resources {made.id}")
     limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
     return OpenSession(session.id, plan.base_model or "", made.id, owned=True, limits=limits)
 
@@ -59,23 +53,32 @@ def open_session_on(terms: Terms, resources: Lifecycle, plan: SessionPlan) -> Fl
     plan, models = yield from settle(terms, replace(plan, base_model=resources.base_model))
     yield from wait_for_resources(terms, resources.id)
     session = yield from _session_on(terms, resources.id, plan)
-    try:
-        yield from wait_for_session(terms, session.id)
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        yield from _after(error, stop_session(terms, session.id), f"training session {session.id}")
-        raise
+    start = wait_for_session(terms, session.id)
+    yield from _or_stop(start, stop_session(terms, session.id), f"training session {session.id}")
     limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
     made = OpenSession(session.id, plan.base_model or "", resources.id, owned=True, limits=limits)
     return replace(made, stops_resources=False)
 
 
-def _after(error: BaseException, stop: Flow[None], what: str) -> Flow[None]:
+def _or_stop(work: Flow[T], stop: Flow[None], what: str) -> Flow[T]:
+    """Do the work; where anything goes wrong, Ctrl-C and cancellation included, stop what was created for it."""
     try:
-        yield from stop
-    except ServiceError as second:
-        error.add_note(f"{what} could not be stopped and may still cost: {second}")
+        return (yield from work)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        try:
+            yield from stop
+        except ServiceError as second:
+            error.add_note(f"{what} could not be stopped and may still cost: {second}")
+        raise
+
+
+def _running_session_on(terms: Terms, resources_id: str, plan: SessionPlan) -> Flow[Lifecycle]:
+    yield from wait_for_resources(terms, resources_id)
+    session = yield from _session_on(terms, resources_id, plan)
+    yield from wait_for_session(terms, session.id)
+    return session
 
 
 def _session_on(terms: Terms, resources_id: str, plan: SessionPlan) -> Flow[Lifecycle]:
