@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from samplekit.cli.screen import counted, print_json, results
-from samplekit.errors import MissingExtraError
+from samplekit.errors import MissingExtraError, SampleError
 from samplekit.files import read_samples, write_whole
 from samplekit.packing import STRATEGIES, PackedRows, Record, pack
 
@@ -50,6 +50,9 @@ def pack_command(
         raise click.BadParameter(f"{output} ends in neither .npz nor .parquet", param_hint="--output")
     records = [Record.from_sample(sample) for sample in counted(read_samples(samples), "reading")]
     rows = pack(records, max_length, pad_id=pad_id, strategy=strategy, oversize=oversize, seed=seed)
+    if not rows:
+        why = "every sample was dropped: raise --max-length" if records else "there is no sample in it"
+        raise SampleError(f"{samples} gave no row to write: {why}")
     _write(rows, output)
     report = _report(records, rows, output)
     if as_json:
@@ -59,7 +62,7 @@ def pack_command(
 
 
 def _columns(rows: PackedRows) -> dict[str, list[Any]]:
-    names = ["loss_mask", *(rows[0].per_token if rows else ())]
+    names = ["loss_mask", *rows[0].per_token]
     columns: dict[str, list[Any]] = {"input_ids": [row.tokens for row in rows]}
     for name in names:
         columns[name] = [row.loss_mask if name == "loss_mask" else row.per_token[name] for row in rows]
@@ -76,9 +79,7 @@ def _write(rows: PackedRows, output: Path) -> None:
 
 
 def _write_npz(rows: PackedRows, output: Path) -> None:
-    arrays: dict[str, Any] = {
-        name: np.stack(values) if values else np.zeros((0, 0)) for name, values in _columns(rows).items()
-    }
+    arrays: dict[str, Any] = {name: np.stack(values) for name, values in _columns(rows).items()}
     with write_whole(output) as stream:
         np.savez_compressed(stream, **arrays)
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from samplekit import PackingError, build_sample, write_samples
+from samplekit import PackingError, SampleError, build_sample, write_samples
 from samplekit.cli.pack import pack_command
 
 LENGTHS = (7, 5, 4, 3, 2)
@@ -50,6 +50,19 @@ def test_what_cannot_be_packed_is_refused_before_anything_is_written(samples, tm
         run(samples, "-o", tmp_path / "rows.npz", "--max-length", 6, "--pad-id", 0)
     assert not (tmp_path / "rows.npz").exists()
     assert run(samples, "-o", tmp_path / "rows.txt", "--max-length", 6, "--pad-id", 0).exit_code == 2
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_no_rows_are_an_error_and_leave_the_older_file(tmp_path, suffix):
+    empty, long, output = tmp_path / "empty.jsonl", tmp_path / "long.jsonl", tmp_path / f"rows.{suffix}"
+    empty.touch()
+    write_samples(long, [build_sample([1, 2, 3], [0, 1, 1])])
+    output.write_bytes(b"older")
+    with pytest.raises(SampleError, match="gave no row to write: there is no sample in it"):
+        run(empty, "-o", output, "--max-length", 9, "--pad-id", 0)
+    with pytest.raises(SampleError, match="gave no row to write: every sample was dropped: raise --max-length"):
+        run(long, "-o", output, "--max-length", 2, "--pad-id", 0, "--oversize", "drop")
+    assert output.read_bytes() == b"older"
 
 
 class DiskFullError(OSError):
