@@ -168,7 +168,7 @@ def test_what_the_loss_does_not_read_is_ignored_and_what_it_lacks_is_named(clien
 def test_the_loop_of_a_policy_raises_its_reward(client):
     rewards = []
     with client.session(lora_rank=8, lora_seed=1) as session:
-        for step in range(6):
+        for step in range(12):
             found = session.generate([[5, 6, 7], [8, 9]], num_samples=16, max_tokens=8, seed=step).result()
             groups = [group.with_rewards(fewer_than_1000) for group in found]
             rewards.append(np.mean([item.reward for group in groups for item in group.completions]))
