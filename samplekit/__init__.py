@@ -5,10 +5,10 @@ Names resolve on first use, so that importing the package loads nothing heavy.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from samplekit._version import __version__
+from samplekit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from samplekit.batching import FLUSH, SampleBatch, batch, labels_from_mask, unpack
@@ -182,14 +182,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name of any kind
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'samplekit' has no attribute {name!r}")
-    value = getattr(import_module(f"samplekit.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("samplekit", _HOME_OF)
 
 
 def __dir__() -> list[str]:

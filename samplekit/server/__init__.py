@@ -5,10 +5,9 @@ Names resolve on first use; where the extra is not installed, the error names th
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from samplekit.errors import MissingExtraError
+from samplekit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from samplekit.server.app import create_app as create_app
@@ -24,26 +23,12 @@ _HOMES = {
     "create_app": "app",
     "load_model": "model_loading",
 }
-_EXTRA = ("peft", "starlette", "torch", "uvicorn")
 
 __all__ = ["LoadedModel", "LocalService", "Service", "create_app", "load_model"]
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name of any kind
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'samplekit.server' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"samplekit.server.{home}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _EXTRA:
-            raise
-        raise MissingExtraError(
-            f'the local service needs {error.name}, which is not installed: pip install "samplekit[local]"',
-            extra="local",
-        ) from error
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    "samplekit.server", _HOMES, what="the local service", needs=("peft", "starlette", "torch", "uvicorn")
+)
 
 
 def __dir__() -> list[str]:

@@ -5,10 +5,9 @@ Names resolve on first use; where torch is not installed, the error names the co
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from samplekit.errors import MissingExtraError
+from samplekit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from samplekit.training.chunks import gather_logprobs as gather_logprobs
@@ -63,21 +62,7 @@ __all__ = [
     "unpack_tensors",
 ]
 
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name of any kind
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'samplekit.training' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"samplekit.training.{home}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "torch":
-            raise
-        raise MissingExtraError(
-            'samplekit.training needs torch, which is not installed: pip install "samplekit[local]"', extra="local"
-        ) from error
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("samplekit.training", _HOMES, what="samplekit.training", needs=("torch",))
 
 
 def __dir__() -> list[str]:
