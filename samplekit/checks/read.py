@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.sample import KNOWN_DTYPES, Sample
+from samplekit.sample import KNOWN_DTYPES, Sample, TensorData
 from samplekit.sample.arrays import AnyArray, IntArray, floats_array, ids_array
 from samplekit.sample.digits import shared_buffer
 from samplekit.sample.kinds import is_mapping, is_sequence
+from samplekit.sample.runs import Runs
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
@@ -38,18 +39,25 @@ class Arrays:
         names: every input that is there, readable or not.
         faults: what was wrong on the way.
         info: where the sample came from, as far as it is told.
+        runs: what `inputs` holds run by run, of those that a Sample keeps that way.
         sequence: int64 (T + 1,), where the targets are known to be the next tokens because they share this buffer.
     """
 
     tokens: IntArray | None
-    inputs: dict[str, AnyArray]
+    inputs: Mapping[str, AnyArray]
     length: int
     names: frozenset[str]
     faults: list[Fault] = field(default_factory=list[Fault])
     sequence: IntArray | None = None
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    runs: Mapping[str, Runs] = field(default_factory=dict[str, Runs])
 
-    @property
+    @cached_property
+    def weight_runs(self) -> Runs | None:
+        """The weights, or the mask, as runs where they are kept that way."""
+        return self.runs.get("weights") or self.runs.get("mask")
+
+    @cached_property
     def weights(self) -> AnyArray | None:
         """How each position counts: ``weights``, else ``mask``, else None."""
         weights = self.inputs.get("weights")
@@ -58,12 +66,19 @@ class Arrays:
     @cached_property
     def trained(self) -> BoolArray:
         """Which positions train, bool (T,): those whose weight is not 0; all of them where there are no weights."""
+        runs = self.weight_runs
+        if runs is not None:
+            trained: BoolArray = (runs.values != 0).repeat(runs.counts)
+            return trained
         weights = self.weights
         return np.ones(self.length, dtype=np.bool_) if weights is None else weights != 0
 
     @cached_property
     def num_trained(self) -> int:
         """How many positions train."""
+        runs = self.weight_runs
+        if runs is not None:
+            return sum(count for value, count in zip(runs.values.tolist(), runs.counts.tolist(), strict=True) if value)
         return int(np.count_nonzero(self.trained))
 
 
@@ -82,11 +97,33 @@ def read(sample: object) -> Arrays:
 
 def _read_sample(sample: Sample) -> Arrays:
     """Take the arrays out: the constructor has refused what `_read_mapping` looks for."""
-    inputs = {name: tensor.data for name, tensor in sample.loss_fn_inputs.items()}
-    tokens = sample.model_input.tokens
-    targets = inputs.get("target_tokens")
-    sequence = None if targets is None else shared_buffer(tokens, targets)
-    return Arrays(tokens, inputs, len(tokens), frozenset(inputs), sequence=sequence, info=sample.info)
+    tensors, tokens = sample.loss_fn_inputs, sample.model_input.tokens
+    targets = tensors.get("target_tokens")
+    return Arrays(
+        tokens,
+        _Data(tensors),
+        len(tokens),
+        frozenset(tensors),
+        sequence=None if targets is None else shared_buffer(tokens, targets.data),
+        info=sample.info,
+        runs={name: tensor.runs for name, tensor in tensors.items() if tensor.runs is not None},
+    )
+
+
+class _Data(Mapping[str, AnyArray]):
+    """The data of tensors by name; what is kept as runs becomes an array only when it is looked at."""
+
+    def __init__(self, tensors: Mapping[str, TensorData]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> AnyArray:
+        return self._tensors[name].data
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 def _read_mapping(mapping: Mapping[str, Any]) -> Arrays:

@@ -24,9 +24,10 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
         vocab_size: ids must be below it, if known.
         max_length: the most tokens the full sequence (T + 1) may hold, if any.
     """
-    weights = arrays.weights
     yield from _names(arrays, loss)
-    if weights is not None:
+    if _is_plain(arrays):
+        pass  # nothing to find among weights and advantages
+    elif (weights := arrays.weights) is not None:
         yield from _weights(arrays, weights, loss)
         yield from _advantages(arrays)
     elif _reads_everywhere(loss) and not arrays.names & {"weights", "mask"}:
@@ -50,6 +51,18 @@ def _names(arrays: Arrays, loss: Loss | None) -> Iterator[Fault]:
         if isinstance(loss, GRPO):
             text = "only shows as loss/kl_ref/mean while beta is 0: set beta, or leave it out"
         yield Fault("unused_input", _slot("reference_logprobs"), text)
+
+
+def _is_plain(arrays: Arrays) -> bool:
+    """Tell by their runs whether weights are a mask of 0 and 1 that trains, and advantages stand in it only."""
+    mask, advantages = arrays.weight_runs, arrays.runs.get("advantages")
+    if mask is None or not {*(values := mask.values.tolist())} <= {0, 1} or 1 not in values:
+        return False
+    if advantages is None:
+        return "advantages" not in arrays.names
+    if len(advantages.counts) != len(mask.counts) or (advantages.counts != mask.counts).any():
+        return False
+    return all(weight or not advantage for weight, advantage in zip(values, advantages.values.tolist(), strict=True))
 
 
 def _reads_everywhere(loss: Loss | None) -> bool:

@@ -25,18 +25,22 @@ def short_json(values: AnyArray) -> bytes:
     return text.replace(b".0,", b",").replace(b".0]", b"]")
 
 
-def token_arrays_json(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[bytes], bytes]:
+def token_arrays_json(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[memoryview], memoryview]:
     """Print a sample's input tokens, chunk by chunk, and its targets; where they share one buffer, it is printed once.
 
     Args:
         chunks: the model input's ids, T in all.
         targets: the ids predicted, shape (T,), or None.
+
+    Returns:
+        JSON lists without their brackets.
     """
     shared = None if targets is None or len(chunks) != 1 else shared_buffer(chunks[0], targets)
     if shared is None:
-        return [_plain_json(chunk) for chunk in chunks], b"[]" if targets is None else _plain_json(targets)
+        return [_inner_json(chunk) for chunk in chunks], memoryview(b"") if targets is None else _inner_json(targets)
     whole = _plain_json(shared)
-    return [whole[: whole.rindex(b",")] + b"]"], b"[" + whole[whole.index(b",") + 1 :]
+    view = memoryview(whole)
+    return [view[1 : whole.rindex(b",")]], view[whole.index(b",") + 1 : -1]
 
 
 def shared_buffer(tokens: IntArray, targets: IntArray) -> IntArray | None:
@@ -59,6 +63,10 @@ def shortest_floats(values: FloatArray) -> list[float]:
     """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
     found: list[float] = orjson.loads(_plain_json(values))
     return found
+
+
+def _inner_json(values: AnyArray) -> memoryview:
+    return memoryview(_plain_json(values))[1:-1]
 
 
 def _plain_json(values: AnyArray) -> bytes:

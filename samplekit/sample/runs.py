@@ -48,7 +48,13 @@ class Runs:
 
     def expand(self) -> AnyArray:
         """Give the array, (T,), read-only and new each time."""
-        return freeze(np.repeat(self.values, self.counts))
+        return freeze(self.values.repeat(self.counts))
+
+    def head(self, count: int) -> AnyArray:
+        """Give the first values of the array, (count,) or all where there are fewer, without making the rest."""
+        if self.counts[0] >= count:
+            return self.values[:1].repeat(count)
+        return self.values[:count].repeat(np.minimum(self.counts[:count], count))[:count]
 
     def to_json(self) -> bytes:
         """Print the array as a compact JSON list; each digit is printed once and repeated."""

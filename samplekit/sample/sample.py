@@ -135,23 +135,25 @@ class Sample(Frozen):
 
     def to_json(self) -> bytes:
         """Give `to_wire` as compact JSON; every float32 is printed in its shortest digits and reads back exactly."""
+        return b"".join(self.json_parts())
+
+    def json_parts(self) -> list[bytes | memoryview]:
+        """Give `to_json` in parts, for what joins more than one sample."""
         targets = self.loss_fn_inputs.get("target_tokens")
         chunks, targets_json = token_arrays_json(
             [chunk.encoded_text.tokens for chunk in self.model_input.chunks], None if targets is None else targets.data
         )
-        inputs = [
-            b'%s:{"data":%s,"dtype":"%s"}'
-            % (
-                orjson.dumps(name),
-                targets_json if tensor is targets else tensor.to_json(),
-                tensor.dtype.encode(),
-            )
-            for name, tensor in self.loss_fn_inputs.items()
-        ]
+        parts: list[bytes | memoryview] = [b'{"model_input":{"chunks":[']
+        for index, chunk in enumerate(chunks):
+            parts += (b',{"encoded_text":{"tokens":[' if index else b'{"encoded_text":{"tokens":[', chunk, b"]}}")
+        parts.append(b']},"loss_fn_inputs":{')
+        for index, (name, tensor) in enumerate(self.loss_fn_inputs.items()):
+            parts += (b"," if index else b"", orjson.dumps(name), b':{"data":')
+            parts += (b"[", targets_json, b"]") if tensor is targets else (tensor.to_json(),)
+            parts.append(b',"dtype":"%s"}' % tensor.dtype.encode())
         key = self.routed_experts_key
-        tail = b"" if key is None else b',"routed_experts_key":%s' % orjson.dumps(key)
-        texts = b",".join(b'{"encoded_text":{"tokens":%s}}' % chunk for chunk in chunks)
-        return b'{"model_input":{"chunks":[%s]},"loss_fn_inputs":{%s}%s}' % (texts, b",".join(inputs), tail)
+        parts.append(b"}}" if key is None else b'},"routed_experts_key":%s}' % orjson.dumps(key))
+        return parts
 
     @classmethod
     def from_wire(cls, mapping: Mapping[str, Any]) -> Sample:

@@ -46,7 +46,7 @@ class TensorData(Frozen):
 
     def compact(self) -> TensorData:
         """Give the same tensor, kept as its runs where they are few."""
-        runs = Runs.of(self.data) if self._runs is None else None
+        runs = Runs.of(self.data) if self.runs is None else None
         return self if runs is None else hold(TensorData, runs=runs, dtype=self.dtype)
 
     if not TYPE_CHECKING:
@@ -59,16 +59,22 @@ class TensorData(Frozen):
     @property
     def length(self) -> int:
         """How many values there are (T)."""
-        runs = self._runs
+        runs = self.runs
         return len(self.data) if runs is None else runs.length
+
+    def head(self, count: int) -> AnyArray:
+        """Give the first values, (count,) or all where there are fewer."""
+        runs = self.runs
+        return self.data[:count] if runs is None else runs.head(count)
 
     def to_json(self) -> bytes:
         """Give the values as a compact JSON list in as few bytes as read back bit for bit."""
-        runs = self._runs
+        runs = self.runs
         return short_json(self.data) if runs is None else runs.to_json()
 
     @property
-    def _runs(self) -> Runs | None:
+    def runs(self) -> Runs | None:
+        """The runs that the values are kept as, or None where they are kept one by one."""
         return self.__dict__.get("runs")
 
     def __iter__(self) -> Generator[tuple[str, Any], None, None]:  # noqa: PYI058 - as BaseModel declares it

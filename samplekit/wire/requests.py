@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -135,7 +136,7 @@ def forward_backward_body(
     flags = {"forward_only": forward_only, "return_loss_fn_outputs": return_outputs}
     opening = b'{"loss":%s,"samples":[' % dumps(loss.to_wire())
     return OperationBody(
-        (opening, *_joined(sample.to_json() for sample in sent), b"]"),
+        (opening, *_samples_json(sent), b"]"),
         {name: True for name, wanted in flags.items() if wanted},
         lambda: (opening, _heads_json(sent), b"]"),
     )
@@ -160,7 +161,7 @@ def custom_body(samples: Sequence[Sample], gradients: Sequence[object]) -> Opera
         return (b'{"gradients":[', *shown, b'],"samples":[', *parts, b"]")
 
     return OperationBody(
-        members(_joined(sample.to_json() for sample in sent), arrays),
+        members(_samples_json(sent), arrays),
         head=lambda: members([_heads_json(sent)], (grad[:STAND_IN_LENGTH] for grad in arrays)),
     )
 
@@ -222,12 +223,18 @@ def _as_float(name: str, tensor: TensorData) -> TensorData:
     return tensor
 
 
+def _samples_json(samples: Sequence[Sample]) -> Pieces:
+    """Print samples, one to a piece, with the commas between them."""
+    commas = chain([b""], repeat(b","))
+    return tuple(b"".join([comma, *sample.json_parts()]) for comma, sample in zip(commas, samples, strict=False))
+
+
 def _heads_json(samples: Sequence[Sample]) -> bytes:
     """Give samples cut to the length of a stand-in, without the brackets around them."""
     heads: list[dict[str, Any]] = []
     for sample in samples:
         inputs = {
-            name: {"data": tensor.data[:STAND_IN_LENGTH], "dtype": tensor.dtype}
+            name: {"data": tensor.head(STAND_IN_LENGTH), "dtype": tensor.dtype}
             for name, tensor in sample.loss_fn_inputs.items()
         }
         head: dict[str, Any] = {"model_input": {"chunks": _head_chunks(sample.model_input)}, "loss_fn_inputs": inputs}

@@ -26,6 +26,8 @@ def test_runs_expand_to_the_same_bits(runs):
         assert found.expand().tobytes() == array.tobytes()
         assert found.length == len(array)
         assert len(found.values) <= len(runs)
+        for count in (1, 8, 130):
+            assert found.head(count).tobytes() == array[:count].tobytes()
 
 
 def test_arrays_that_are_short_or_change_often_are_kept_as_they_are():
