@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.training.evaluate import is_positive
+from samplekit.sample.kinds import describe_kind
+from samplekit.training.ranges import refuse_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +40,13 @@ def gather_logprobs(logits: torch.Tensor, targets: torch.Tensor, *, temperature:
 
     Raises:
         AlignmentError: the shapes do not belong together.
-        SampleError: temperature is not a finite number above 0, or a target is no id below V.
+        SampleError: temperature is not a finite number above 0, a target is no id below V, or one of the two is no
+            dense tensor.
     """
     refuse_temperature(temperature, "gather_logprobs")
+    for name, given in (("logits", logits), ("targets", targets)):
+        _refuse_unreadable(name, given)
+    refuse_logits(logits)
     if logits.shape[:-1] != targets.shape:
         raise AlignmentError(
             f"targets has shape {tuple(targets.shape)}, logits has shape {tuple(logits.shape)}, expected one target "
@@ -61,10 +66,30 @@ def refuse_temperature(temperature: object, reader: str) -> None:
     Raises:
         SampleError: it is not a finite number above 0.
     """
-    if not is_positive(temperature):
+    advice = "pass the one that the tokens were drawn at, and 1.0 for tokens taken greedily"
+    refuse_outside(f"temperature of {reader}", temperature, advice)
+
+
+def refuse_logits(logits: torch.Tensor) -> None:
+    """Refuse what holds no logits.
+
+    Raises:
+        SampleError: it holds no floats, or has no last dimension of one value or more.
+    """
+    if not logits.is_floating_point() or not logits.ndim or not logits.shape[-1]:
         raise SampleError(
-            f"temperature of {reader} is {temperature!r:.80}, expected a finite number above 0: pass the one that the "
-            "tokens were drawn at, and 1.0 for tokens taken greedily"
+            f"logits holds {logits.dtype} of shape {tuple(logits.shape)}, expected floats, one for every id in the "
+            "last dimension: pass what the model's output head gives"
+        )
+
+
+def _refuse_unreadable(name: str, given: object) -> None:
+    if not isinstance(given, torch.Tensor):
+        raise SampleError(f"{name} is {describe_kind(given)}, expected a tensor: pass torch.tensor({name})")
+    if given.layout != torch.strided or given.is_meta:
+        raise SampleError(
+            f"{name} is a tensor of layout {given.layout} on {given.device}, expected a dense one with values: pass "
+            f"{name}.to_dense(), or load the model with its weights"
         )
 
 

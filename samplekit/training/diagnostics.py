@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import numpy as np
 
+from samplekit.errors import SampleError
 from samplekit.losses import PPO
-from samplekit.training.positions import Float64Array, as_rows, read_batch
+from samplekit.sample.kinds import describe_kind
+from samplekit.training.positions import Float64Array, read_batch
+from samplekit.training.ranges import refuse_outside
+from samplekit.training.rows import FloatsArray, as_rows, refuse_not_finite
 from samplekit.training.terms import HIGH, LOW, RATIO, kl_terms
 
 if TYPE_CHECKING:
@@ -62,7 +66,7 @@ def policy_diagnostics(
     Raises:
         LossInputError: a sample has no logprobs.
         AlignmentError: policy_logprobs and samples disagree about a length.
-        SampleError: a bound is no absolute ratio.
+        SampleError: a bound is no absolute ratio, or a logprob is NaN or infinite where its sample trains.
     """
     PPO(clip_low, clip_high)  # refuses bounds that are offsets
     batch = read_batch(policy_logprobs, samples, _READER, _REQUIRED, _OPTIONAL)
@@ -104,8 +108,8 @@ def diagnose_first_step(
     Args:
         policy_logprobs: one (T_i,) tensor or array of floats a sample, of the weights that sampled.
         samples: as many, with ``logprobs``.
-        tolerance: the largest mean of ``abs(log ratio)`` that still counts as equal, in nats: engines that compute in
-            bfloat16 differ by about 0.01.
+        tolerance: the largest mean of ``abs(log ratio)`` that still counts as equal, in nats, 0 to 1: engines that
+            compute in bfloat16 differ by about 0.01.
         at_temperatures: policy_logprobs at other temperatures, as ``target_logprobs(..., temperature=t)`` gives them;
             without them a temperature is told only by how the logprobs are scaled, and only where that is clear.
 
@@ -115,7 +119,11 @@ def diagnose_first_step(
     Raises:
         LossInputError: a sample has no logprobs.
         AlignmentError: policy_logprobs and samples disagree about a length.
+        SampleError: tolerance or a temperature is out of its range, or a logprob is NaN or infinite where its sample
+            trains.
     """
+    refuse_outside("tolerance", tolerance, "0.02 is common", low=0.0, high=1.0)
+    others = _checked_temperatures(at_temperatures, samples)
     metrics = policy_diagnostics(policy_logprobs, samples)
     if not metrics:
         message = f"no position of {len(samples)} samples trains, so nothing can be compared: look at their weights"
@@ -124,7 +132,7 @@ def diagnose_first_step(
     if gap <= tolerance:
         return FirstStep(True, "none", f"ratios are 1: logprobs differ by {gap:.3g} nats on average", metrics)
     rows = as_rows(policy_logprobs, samples)
-    found = [*_shifts(rows, samples), *_temperatures(rows, samples, at_temperatures or {})]
+    found = [*_shifts(rows, samples), *_temperatures(rows, samples, others)]
     fitting = [item for item in found if item.gap <= item.share * gap]
     start = f"ratios at the first step are not 1: logprobs differ by {gap:.3g} nats on average"
     if not fitting:
@@ -156,13 +164,32 @@ def _shifts(rows: Sequence[Any], samples: Sequence[Sample]) -> list[_Explanation
     ]
 
 
+def _checked_temperatures(at_temperatures: object, samples: Sequence[Sample]) -> dict[float, list[FloatsArray]]:
+    """Read policy_logprobs at other temperatures as carefully as those at 1."""
+    if at_temperatures is None:
+        return {}
+    if not isinstance(at_temperatures, Mapping):
+        raise SampleError(
+            f"at_temperatures is {describe_kind(at_temperatures)}, expected a mapping of temperatures to rows: pass "
+            "{0.7: target_logprobs(model, samples, temperature=0.7)}"
+        )
+    found: dict[float, list[FloatsArray]] = {}
+    for temperature, given in cast("Mapping[float, Any]", at_temperatures).items():
+        refuse_outside("a key of at_temperatures", temperature, "pass the temperature that its rows are taken at")
+        label = f"at_temperatures[{temperature!r}]"
+        found[temperature] = as_rows(given, samples, label)
+        for index, (row, sample) in enumerate(zip(found[temperature], samples, strict=True)):
+            refuse_not_finite(row, sample.weights != 0, f"{label}[{index}]")
+    return found
+
+
 def _temperatures(
-    rows: Sequence[Any], samples: Sequence[Sample], at_temperatures: Mapping[float, Sequence[Any]]
+    rows: Sequence[Any], samples: Sequence[Sample], at_temperatures: Mapping[float, Sequence[FloatsArray]]
 ) -> list[_Explanation]:
     advice = "compute target_logprobs at the temperature of sampling, or sample at 1.0"
     found: list[_Explanation] = []
     for temperature, given in at_temperatures.items():
-        gap = _mean_abs([one - other for one, other in _trained_pairs(as_rows(given, samples), samples)])
+        gap = _mean_abs([one - other for one, other in _trained_pairs(given, samples)])
         found.append(
             _Explanation("temperature", gap, f"the policy's are taken at temperature {temperature:g}: {advice}")
         )

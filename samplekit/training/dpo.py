@@ -9,9 +9,9 @@ import torch
 
 from samplekit.errors import SampleError
 from samplekit.sample.kinds import is_sequence, is_whole_number
-from samplekit.training.evaluate import is_positive
-from samplekit.training.positions import as_rows, refuse_missing
+from samplekit.training.ranges import refuse_outside
 from samplekit.training.reference import as_tensors
+from samplekit.training.rows import as_rows, refuse_missing, refuse_not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,17 +66,17 @@ def dpo_loss(
     Raises:
         LossInputError: a sample lacks an input.
         AlignmentError: policy_logprobs and samples disagree about a length.
-        SampleError: samples do not pair up, one trains nowhere, or beta or normalizer is not above 0.
+        SampleError: samples do not pair up, one trains nowhere, a logprob is NaN or infinite where its sample trains,
+            or beta or normalizer is not above 0.
 
     Source: Rafailov et al. 2023, Direct Preference Optimization, equation 7.
     """
-    if not is_positive(beta):
-        raise SampleError(f"beta is {beta!r:.80}, expected a finite number above 0: 0.1 is common")
-    if normalizer is not None and not is_positive(normalizer):
-        raise SampleError(f"normalizer is {normalizer!r:.80}, expected a finite number above 0: pass a count of pairs")
-    as_rows(policy_logprobs, samples)
-    for index, sample in enumerate(samples):
+    refuse_outside("beta", beta, "0.1 is common")
+    if normalizer is not None:
+        refuse_outside("normalizer", normalizer, "pass a count of pairs")
+    for index, (row, sample) in enumerate(zip(as_rows(policy_logprobs, samples), samples, strict=True)):
         _refuse_unread(sample, index)
+        refuse_not_finite(row, sample.weights != 0, f"policy_logprobs[{index}]")
     rows = as_tensors(policy_logprobs)
     chosen, rejected = zip(*_paired(len(samples), pairs), strict=True)
     rewards = beta * torch.stack([_gain(row, item) for row, item in zip(rows, samples, strict=True)])
@@ -118,7 +118,12 @@ def _paired(num_samples: int, pairs: Sequence[tuple[int, int]] | None) -> list[t
                 f"samples holds {num_samples}, expected chosen and rejected in turn: add what is missing, or say pairs="
             )
         return [(index, index + 1) for index in range(0, num_samples, 2)]
-    given: object = getattr(pairs, "tolist", lambda: pairs)()  # of an array or a tensor
+    try:
+        given: object = getattr(pairs, "tolist", lambda: pairs)()  # of an array or a tensor
+    except RuntimeError as error:
+        raise SampleError(
+            f"pairs is a tensor that cannot be read ({error!s:.80}): pass a dense one, or a list"
+        ) from error
     if not is_sequence(given) or not given:
         raise SampleError(f"pairs is {given!r:.80}, expected a list of at least one (chosen, rejected)")
     for index, pair in enumerate(given):

@@ -11,8 +11,9 @@ import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.losses import GRPO, Loss
-from samplekit.sample.kinds import is_number
-from samplekit.training.positions import Float64Array, FloatsArray, IndexArray, Positions, read_batch, views
+from samplekit.training.positions import Float64Array, IndexArray, Positions, read_batch, views
+from samplekit.training.ranges import refuse_outside
+from samplekit.training.rows import FloatsArray
 from samplekit.training.terms import KlEstimator, knows, terms_of
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("horizon", "normalizer"):
-            value = getattr(self, name)
-            if value is not None and not is_positive(value):
-                raise SampleError(f"{name} is {value!r:.80}, expected a finite number above 0: pass a count of tokens")
+            if getattr(self, name) is not None:
+                refuse_outside(name, getattr(self, name), "pass a count of tokens")
         for name, choices in (("sequence_mean", get_args(SequenceMean)), ("kl", get_args(KlEstimator))):
-            if getattr(self, name) not in choices:
-                raise SampleError(f"{name} is {getattr(self, name)!r:.80}, expected one of {', '.join(choices)}")
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or value not in choices:
+                raise SampleError(f"{name} is {value!r:.80}, expected one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def evaluate(
     Raises:
         LossInputError: a sample lacks an input.
         AlignmentError: a row has another length than its sample.
-        SampleError: there is no formula for the loss, or no sample.
+        SampleError: there is no formula for the loss, no sample, or a row that is not finite where its sample trains.
     """
     if not knows(loss):
         raise SampleError(f"loss is {loss!r:.80}, expected a loss of samplekit, such as samplekit.GRPO()")
@@ -95,7 +96,7 @@ def evaluate(
     gradients = np.zeros_like(values)
     value_rows, gradient_rows = views(values, lengths), views(gradients, lengths)
     sample_losses, sums = np.empty_like(scales), dict[str, float]()
-    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite where it trains makes the loss so, visibly
+    with np.errstate(over="ignore", invalid="ignore"):  # a ratio beyond all numbers makes the loss so, visibly
         for part, block in batch.blocks():
             terms = terms_of(block, loss, settings.kl)
             batch.put(terms.values, part, value_rows)
@@ -144,8 +145,3 @@ def _spread(scales: Float64Array, block: Positions) -> Float64Array | float:
 def _exact_sum(values: Float64Array) -> float:
     """Add up so that the order of samples changes no digit."""
     return math.fsum(values) if np.isfinite(values).all() else float(values.sum())
-
-
-def is_positive(value: object) -> bool:
-    """Tell whether a value is a finite number above 0."""
-    return is_number(value) and value > 0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -12,13 +13,14 @@ import numpy as np
 import torch
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import is_whole_number
-from samplekit.training.evaluate import is_positive
-from samplekit.training.positions import as_rows
+from samplekit.sample.kinds import describe_kind
+from samplekit.training.ranges import refuse_outside, refuse_uncountable
+from samplekit.training.rows import as_rows, refuse_not_finite
 
 if TYPE_CHECKING:
     from samplekit.sample import Sample
-    from samplekit.training.positions import Float64Array, FloatsArray
+    from samplekit.training.positions import Float64Array
+    from samplekit.training.rows import FloatsArray
 
 LossFunction: TypeAlias = Callable[[list[torch.Tensor], Sequence["Sample"]], Any]
 """Takes one (T_i,) tensor of logprobs a sample and the samples; gives a scalar tensor, a tuple that starts with one, or
@@ -44,15 +46,18 @@ def loss_gradients(
 
     Raises:
         AlignmentError: policy_logprobs and samples disagree about a length.
-        SampleError: loss_fn gives no scalar, one that depends on no logprob, or a gradient that is not finite.
+        SampleError: loss_fn is no function, gives no finite scalar, one that depends on no logprob, or a gradient that
+            is not finite; or a logprob is NaN or infinite where its sample trains.
     """
-    rows = as_rows(policy_logprobs, samples)
-    leaves = [torch.tensor(row, dtype=_wide(row), requires_grad=True) for row in rows]
-    with torch.enable_grad():
-        value = _scalar(loss_fn(leaves, samples))
-    if not value.requires_grad:
-        raise SampleError("loss_fn gives a value that depends on no logprob, expected one computed from those it gets")
-    found = cast("tuple[torch.Tensor | None, ...]", torch.autograd.grad(value, leaves, allow_unused=True))
+    rows = _finite_rows(policy_logprobs, samples)
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = [torch.tensor(row, dtype=_wide(row), requires_grad=True) for row in rows]
+        value = _scalar(loss_fn, leaves, samples)
+        if not value.requires_grad:
+            raise SampleError(
+                "loss_fn gives a value that depends on no logprob, expected one computed from those it gets"
+            )
+        found = cast("tuple[torch.Tensor | None, ...]", torch.autograd.grad(value, leaves, allow_unused=True))
     gradients = [
         torch.zeros_like(leaf) if item is None else item for leaf, item in zip(leaves, found, strict=True)
     ]  # fmt: skip
@@ -63,6 +68,11 @@ def loss_gradients(
                 f"gradient of loss_fn is {float(item[place])} at samples[{index}], position {place}, expected a finite "
                 "number: mask what does not train with torch.where before any arithmetic"
             )
+    if not math.isfinite(number := float(value.detach())):
+        raise SampleError(
+            f"loss_fn gives {number}, expected a finite number: mask what does not train with torch.where before "
+            "any arithmetic"
+        )
     return [item.numpy() for item in gradients]
 
 
@@ -88,23 +98,24 @@ def check_gradients(
         samples: as many.
         gradients: what is checked, (T_i,) a sample; what `loss_gradients` gives where None.
         num_positions: how many positions are tried, 1 or more, drawn by ``seed``; all where there are no more.
-        step: how far a logprob is moved either way, in nats; above 0.
-        rtol: how far a gradient may be off, relative to the difference.
-        atol: and absolutely.
-        seed: which positions are drawn.
+        step: how far a logprob is moved either way, in nats; 1e-10 to 1.
+        rtol: how far a gradient may be off, relative to the difference; 0 to 0.5.
+        atol: and absolutely; 0 to 1e30.
+        seed: which positions are drawn, 0 or more.
 
     Returns:
         The largest error found, absolute.
 
     Raises:
-        SampleError: a gradient is off (the message names the position), or num_positions or step is out of its range.
-            AlignmentError where gradients have other lengths than the samples.
+        SampleError: a gradient is off (the message names the position), a setting is out of its range, or a logprob is
+            NaN or infinite where its sample trains. AlignmentError where gradients have other lengths than the samples.
     """
-    if not is_whole_number(num_positions) or num_positions < 1:
-        raise SampleError(f"num_positions is {num_positions!r:.80}, expected a whole number of 1 or more: 64 is common")
-    if not is_positive(step):
-        raise SampleError(f"step is {step!r:.80}, expected a finite number above 0: 1e-5 is common")
-    rows = [np.asarray(row, dtype=np.float64) for row in as_rows(policy_logprobs, samples)]
+    refuse_uncountable("num_positions", num_positions, "64 is common")
+    refuse_uncountable("seed", seed, "0 is common", low=0)
+    refuse_outside("step", step, "1e-5 is common", low=1e-10, high=1.0)
+    refuse_outside("rtol", rtol, "1e-4 is common", low=0.0, high=0.5)
+    refuse_outside("atol", atol, "1e-6 is common", low=0.0)
+    rows = [np.asarray(row, dtype=np.float64) for row in _finite_rows(policy_logprobs, samples)]
     tensors = [torch.from_numpy(row) for row in rows]
     given = loss_gradients(loss_fn, tensors, samples) if gradients is None else as_rows(gradients, samples, "gradients")
     places = [(index, place) for index, row in enumerate(rows) for place in range(len(row))]
@@ -135,11 +146,23 @@ def _difference(
         moved = [torch.tensor(row) for row in rows]
         moved[index][place] += sign * step
         with torch.no_grad():
-            found.append(float(_scalar(loss_fn(moved, samples))))
+            found.append(float(_scalar(loss_fn, moved, samples)))
     return (found[0] - found[1]) / (2 * step)
 
 
-def _scalar(value: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a loss function gives
+def _finite_rows(policy_logprobs: Sequence[torch.Tensor], samples: Sequence[Sample]) -> list[FloatsArray]:
+    rows = as_rows(policy_logprobs, samples)
+    for index, (row, sample) in enumerate(zip(rows, samples, strict=True)):
+        refuse_not_finite(row, sample.weights != 0, f"policy_logprobs[{index}]")
+    return rows
+
+
+def _scalar(loss_fn: LossFunction, rows: list[torch.Tensor], samples: Sequence[Sample]) -> torch.Tensor:
+    if not callable(loss_fn):
+        raise SampleError(
+            f"loss_fn is {describe_kind(loss_fn)}, expected a function of (policy_logprobs, samples): see dpo_loss"
+        )
+    value: Any = loss_fn(rows, samples)
     found = value[0] if isinstance(value, tuple) and value else getattr(value, "loss", value)
     if not isinstance(found, torch.Tensor) or found.numel() != 1:
         shape = f"of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""
@@ -147,6 +170,8 @@ def _scalar(value: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a loss funct
             f"loss_fn gives a {type(found).__name__} {shape}".rstrip() + ", expected a tensor of one number: sum or "
             "average the terms"
         )
+    if not found.is_floating_point():
+        raise SampleError(f"loss_fn gives a tensor of {found.dtype}, expected a float: take .real, or convert it")
     return found.reshape(())
 
 

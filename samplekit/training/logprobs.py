@@ -16,9 +16,10 @@ import numpy as np
 import torch
 
 from samplekit.errors import LossInputError, SampleError
-from samplekit.sample.kinds import is_whole_number
-from samplekit.training.chunks import refuse_temperature, rows_logprobs
-from samplekit.training.positions import refuse_other
+from samplekit.sample.kinds import describe_kind
+from samplekit.training.chunks import refuse_logits, refuse_temperature, rows_logprobs
+from samplekit.training.ranges import refuse_uncountable
+from samplekit.training.rows import refuse_others
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -49,15 +50,17 @@ def target_logprobs(
 
     Raises:
         LossInputError: a sample has no target_tokens.
-        SampleError: temperature is not a finite number above 0, batch_tokens is no whole number of 1 or more, or
-            samples holds something else than Samples, or a target that the model has no logit of.
+        SampleError: temperature is not a finite number above 0; batch_tokens is no whole number of 1 or more; samples
+            holds something else than Samples, or an id that the model does not know; model is no torch.nn.Module, or
+            gives something else than one logit for every id at every position read.
     """
     refuse_temperature(temperature, "target_logprobs")
-    if not is_whole_number(batch_tokens) or batch_tokens < 1:
-        raise SampleError(f"batch_tokens is {batch_tokens!r:.80}, expected a whole number of 1 or more: 8192 is common")
-    for index, sample in enumerate(samples):
-        refuse_other(sample, index)
+    refuse_uncountable("batch_tokens", batch_tokens, "8192 is common")
+    if not isinstance(model, torch.nn.Module):
+        raise SampleError(f"model is {describe_kind(model)}, expected a torch.nn.Module: load it first")
+    refuse_others(samples)
     inputs = [sample.model_input.tokens for sample in samples]
+    _refuse_unknown_ids(model, inputs)
     targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
     found: dict[int, torch.Tensor] = {}
     for rows in plan_rows([len(tokens) for tokens in inputs], batch_tokens):
@@ -118,7 +121,7 @@ def batch_logprobs(
     Returns:
         One (T_i,) tensor a row.
     """
-    device = next(model.parameters()).device
+    device = _device_of(model)
     longest = max(map(len, inputs))
     places = np.concatenate(
         [
@@ -128,9 +131,12 @@ def batch_logprobs(
     )  # (N,) into B * T
     index = torch.from_numpy(places).to(device)
     if len(places):
-        with _head_reading(model, index):
-            logits = _raw_logits(model(input_ids=pad_right(inputs, device)))  # (1, N, V), or (B, T, V) without a head
+        read_tokens = pad_right(inputs, device)
+        with _head_reading(model, index, read_tokens.shape):
+            logits = _raw_logits(_called(model, read_tokens))  # (1, N, V), or (B, T, V) without a head
         read = None if logits.shape[:2] == (1, len(places)) else index
+        if read is not None:
+            _refuse_other_positions("logits", logits, read_tokens.shape)
         wanted_targets = pad_right(targets, device).reshape(-1)[index]
         flat = rows_logprobs(logits.reshape(-1, logits.shape[-1]), read, wanted_targets, temperature)
     else:
@@ -139,8 +145,47 @@ def batch_logprobs(
     return [filled[row * longest : row * longest + len(tokens)] for row, tokens in enumerate(inputs)]
 
 
+def _device_of(model: torch.nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def _refuse_unknown_ids(model: torch.nn.Module, inputs: Sequence[IntArray]) -> None:
+    """Refuse an id that the model's embedding has no row of, where the model says which layer that is."""
+    find: Any = getattr(model, "get_input_embeddings", None)
+    size: object = getattr(find() if find is not None else None, "num_embeddings", None)
+    if not isinstance(size, int):
+        return
+    for index, tokens in enumerate(inputs):
+        if tokens.max() >= size:
+            place = int(tokens.argmax())
+            raise SampleError(
+                f"samples[{index}].model_input holds {tokens[place]} at position {place}, expected an id of 0 to "
+                f"{size - 1}: use the model's own tokenizer"
+            )
+
+
+def _called(model: torch.nn.Module, tokens: torch.Tensor) -> Any:  # noqa: ANN401 - whatever the model gives
+    try:
+        return model(input_ids=tokens)
+    except IndexError as error:  # an embedding that the model does not name
+        raise SampleError(
+            f"the model cannot read a batch whose largest id is {int(tokens.max())} ({error}), expected ids of its "
+            "vocabulary: use the model's own tokenizer"
+        ) from error
+
+
+def _refuse_other_positions(what: str, given: torch.Tensor, read: torch.Size) -> None:
+    """Refuse values (B, T, ...) of other positions than those read: shifted by one, they look as good."""
+    if given.shape[:-1] not in (read, (read.numel(),)):
+        raise SampleError(
+            f"{what} of the model have shape {tuple(given.shape)}, input_ids have shape {tuple(read)}, expected one "
+            "row for every position read: cut off what the model puts before or after them"
+        )
+
+
 @contextlib.contextmanager
-def _head_reading(model: torch.nn.Module, index: torch.Tensor) -> Generator[None]:
+def _head_reading(model: torch.nn.Module, index: torch.Tensor, read: torch.Size) -> Generator[None]:
     """Let the output head of a transformers model read only some of the B * T positions.
 
     The head's input is cut, not its output, so whatever the model does to logits afterwards (scaling, capping) stays.
@@ -153,6 +198,7 @@ def _head_reading(model: torch.nn.Module, index: torch.Tensor) -> Generator[None
 
     def select(_head: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, *rest = given  # (B, T, H)
+        _refuse_other_positions("inputs to the output head", hidden, read)
         return (hidden.reshape(-1, hidden.shape[-1])[index].unsqueeze(0), *rest)
 
     handle = head.register_forward_pre_hook(select)
@@ -177,5 +223,8 @@ def logits_of(output: Any) -> torch.Tensor:  # noqa: ANN401 - a transformers out
 
 
 def _raw_logits(output: Any) -> torch.Tensor:  # noqa: ANN401 - as logits_of
-    logits: torch.Tensor = getattr(output, "logits", output)
+    logits: object = getattr(output, "logits", output)
+    if not isinstance(logits, torch.Tensor):
+        raise SampleError(f"model gives {describe_kind(logits)}, expected logits or an output with .logits: wrap it")
+    refuse_logits(logits)
     return logits

@@ -5,7 +5,6 @@ Needs numpy only, so that a service or a test can use it where torch is busy or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,26 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from samplekit.errors import AlignmentError, LossInputError, SampleError
-from samplekit.sample import Sample
-from samplekit.sample.kinds import describe_kind
+from samplekit.training.rows import BoolArray, FloatsArray, as_rows, refuse_missing, refuse_not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from samplekit.sample import Sample
+
 Float64Array: TypeAlias = npt.NDArray[np.float64]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
-FloatsArray: TypeAlias = npt.NDArray[np.floating[Any]]
 
 _READ = ("logprobs", "advantages", "reference_logprobs")
 _BLOCK = 32_768  # positions: a few float64 arrays of them stay in a core's cache
-_REMEDY = {
-    "weights": "build it with samplekit.build_sample",
-    "logprobs": "pass the sampler's logprobs= to build_sample",
-    "advantages": "pass advantages= to build_sample",
-    "reference_logprobs": "pass reference_logprobs= to build_sample, or set beta=0",
-}
 
 
 @dataclass(frozen=True)
@@ -96,7 +87,11 @@ class Batch:
         return [len(row) for row in self.rows]
 
     def blocks(self) -> Iterator[tuple[slice, Positions]]:
-        """Yield runs of samples that fit a core's cache together: which ones, and their positions."""
+        """Yield runs of samples that fit a core's cache together: which ones, and their positions.
+
+        Raises:
+            SampleError: the policy's log-probability is not finite where a sample trains; the message names both.
+        """
         ends = np.cumsum([span.stop - span.start for span in self.spans])
         first, begin = 0, 0
         while first < len(self.rows):
@@ -132,11 +127,15 @@ class Batch:
             joined = _joined(rows, spans)
             return joined if every else np.where(trained, joined, 0.0)
 
+        policy = kept(self.rows[part])
+        if not np.isfinite(policy).all():
+            for index in range(part.start, part.stop):
+                refuse_not_finite(self.rows[index], self.weights[index] != 0, f"policy_logprobs[{index}]")
         return Positions(
             np.array([span.stop - span.start for span in spans], dtype=np.int64),
             self.counts[part],
             trained,
-            kept(self.rows[part]),
+            policy,
             weights,
             {name: kept(item.loss_fn_inputs[name].data for item in self.samples[part]) for name in self.names},
         )
@@ -172,74 +171,6 @@ def read_batch(
     masks = [row != 0 for row in weights]
     counts = np.array([np.count_nonzero(mask) for mask in masks], dtype=np.int64)
     return Batch(samples, rows, weights, [_span(mask) for mask in masks], counts, names)
-
-
-def as_rows(
-    policy_logprobs: Sequence[Any], samples: Sequence[Sample], what: str = "policy_logprobs"
-) -> list[FloatsArray]:
-    """Give one float array (T_i,) a sample.
-
-    Raises:
-        AlignmentError: not one row a sample, or not one value a position; the message names the sample.
-        SampleError: there is no sample, something else than one, or a row that holds no floats.
-    """
-    for name, values in ((what, policy_logprobs), ("samples", samples)):
-        if isinstance(values, Sample | Mapping | str) or not hasattr(values, "__len__"):
-            raise SampleError(f"{name} is {describe_kind(values)}, expected a list: pass one entry for each sample")
-    if not len(samples):
-        raise SampleError("samples is empty, expected at least one: skip the step")
-    if len(policy_logprobs) != len(samples):
-        raise AlignmentError(
-            f"{what} holds {len(policy_logprobs)} rows, samples holds {len(samples)}: pass one row for each sample"
-        )
-    return [
-        _row(row, sample, index, what)
-        for index, (row, sample) in enumerate(zip(policy_logprobs, samples, strict=True))
-    ]  # fmt: skip
-
-
-def _row(values: Any, sample: Sample, index: int, what: str) -> FloatsArray:  # noqa: ANN401 - a tensor or an array
-    refuse_other(sample, index)
-    if hasattr(values, "detach"):
-        narrow = values.dtype.is_floating_point and values.dtype.itemsize < 4  # numpy knows no bfloat16
-        values = (values.float() if narrow else values).numpy(force=True)
-    if isinstance(values, np.ma.MaskedArray):  # what it hides would come back as numbers
-        raise SampleError(f"{what}[{index}] is a masked array, expected plain numbers: fill it in")
-    row: npt.NDArray[Any] = np.asarray(values)
-    if row.shape != (sample.length,):
-        raise AlignmentError(
-            f"{what}[{index}] has shape {row.shape}, samples[{index}] has {sample.length} positions, expected shape "
-            f"({sample.length},): pass one value for every target token, without padding"
-        )
-    if row.dtype.kind != "f":
-        wanted = "d loss / d logprob" if what == "gradients" else "log-probabilities in nats"
-        raise SampleError(f"{what}[{index}] holds {row.dtype}, expected floats: pass {wanted}")
-    return row
-
-
-def refuse_other(sample: object, index: int) -> None:
-    """Refuse what is no Sample.
-
-    Raises:
-        SampleError: it names what was found; a mapping of the service becomes a Sample by ``Sample.from_wire``.
-    """
-    if not isinstance(sample, Sample):
-        raise SampleError(f"samples[{index}] is a {type(sample).__name__}, expected a Sample: use Sample.from_wire")
-
-
-def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: str) -> None:
-    """Refuse a sample that lacks an input.
-
-    Raises:
-        LossInputError: it names the sample, the first input that is missing, and who reads it.
-    """
-    missing = wanted - sample.loss_fn_inputs.keys()
-    if missing:
-        name = min(missing)
-        raise LossInputError(
-            f"samples[{index}].loss_fn_inputs holds no {name!r}, which {reader} reads, found "
-            f"{sorted(sample.loss_fn_inputs)}: {_REMEDY.get(name, _REMEDY['weights'])}"
-        )
 
 
 def views(values: FloatsArray, lengths: Sequence[int]) -> list[FloatsArray]:

@@ -19,6 +19,7 @@ import torch
 from samplekit.errors import SampleError
 from samplekit.training.evaluate import Evaluation, Settings, evaluate
 from samplekit.training.positions import views
+from samplekit.training.rows import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from samplekit.losses import Loss
     from samplekit.sample import Sample
     from samplekit.training.evaluate import SequenceMean
-    from samplekit.training.positions import FloatsArray
+    from samplekit.training.rows import FloatsArray
     from samplekit.training.terms import KlEstimator
 
 
@@ -89,7 +90,8 @@ def compute_loss(
     Raises:
         LossInputError: a sample lacks an input that the loss reads; the message names both.
         AlignmentError: policy_logprobs and samples disagree about a length.
-        SampleError: there is no sample, or a setting is out of its range.
+        SampleError: there is no sample, a setting is out of its range, or a logprob is NaN or infinite where its sample
+            trains; the message names both.
     """
     found = evaluate(policy_logprobs, samples, loss, Settings(horizon, normalizer, sequence_mean, kl))
     rows = as_tensors(policy_logprobs)
@@ -108,7 +110,14 @@ def compute_loss(
 
 def as_tensors(policy_logprobs: Sequence[Any]) -> list[torch.Tensor]:
     """Give rows as tensors: those that are stay as they are, arrays are copied."""
-    return [row if isinstance(row, torch.Tensor) else torch.tensor(row) for row in policy_logprobs]
+    return [
+        row if isinstance(row, torch.Tensor) else _copied(row) for row in listed(policy_logprobs, "policy_logprobs")
+    ]
+
+
+def _copied(row: Any) -> torch.Tensor:  # noqa: ANN401 - whatever numpy reads
+    values = np.asarray(row)
+    return torch.tensor(values.astype(np.float64) if values.dtype == np.longdouble else values)
 
 
 def closed_form_gradients(
@@ -146,7 +155,7 @@ def closed_form_gradients(
         place = int(np.flatnonzero(~np.isfinite(rows[index]))[0])
         raise SampleError(
             f"the gradient of samples[{index}] at position {place} is {rows[index][place]}, expected a finite number: "
-            "look for logprobs that are not finite, or that are far from the sampler's"
+            "look for logprobs that are far from the sampler's"
         )
     return rows
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from samplekit.losses import CISPO, DPPO, DRO, GRPO, PPO, CrossEntropy, ImportanceSampling, Loss
-from samplekit.training.positions import BoolArray, Float64Array, Positions
+from samplekit.training.positions import Float64Array, Positions
+from samplekit.training.rows import BoolArray
 
 KlEstimator: TypeAlias = Literal["k1", "k2", "k3"]
 

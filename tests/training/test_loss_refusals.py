@@ -96,11 +96,13 @@ def test_a_whole_number_of_any_kind_divides():
     assert len(found) == 1
 
 
-def test_a_logprob_that_is_not_finite_where_it_trains_makes_the_loss_so():
-    sample = sk.build_sample([3, 4, 5], [0, 1, 1], logprobs=[0, -1, -1], advantages=1.0)
-    for loss in (sk.CrossEntropy(), sk.DRO(beta=0.1)):
-        assert not torch.isfinite(compute_loss([torch.tensor([-1.0, float("-inf")])], [sample], loss).loss)
-        assert torch.isnan(compute_loss([torch.tensor([float("nan"), -1.0])], [sample], loss).loss)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_logprob_that_is_not_finite_where_it_trains_is_named_whatever_the_block(name, value):
+    rows, samples = random_batch(0, (40_000, 7, 9))  # the first is a block of its own
+    place = int(np.flatnonzero(samples[2].weights)[-1])
+    rows[2][place] = value
+    refused(sk.SampleError, [f"policy_logprobs[2] is {value} at position {place}"], rows, samples, LOSSES[name])
 
 
 def test_messages_are_one_sentence_that_ends_in_what_to_do():
