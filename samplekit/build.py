@@ -79,7 +79,7 @@ def build_sample(
     if len(ids) < 2:
         raise AlignmentError("tokens holds 1 token, expected at least 2: a sample needs one to read and one to predict")
     mask = _aligned(floats_array(loss_mask, "loss_mask"), len(ids), "loss_mask")
-    _refuse_labels(mask)
+    refuse_labels(mask)
     arrays: dict[str, AnyArray] = {"weights": mask}
     if advantages is not None:
         arrays["advantages"] = _aligned(_advantages(advantages, mask), len(ids), "advantages")
@@ -144,7 +144,12 @@ def _aligned(values: ArrayT, length: int, name: str) -> ArrayT:
     )
 
 
-def _refuse_labels(mask: FloatArray) -> None:
+def refuse_labels(mask: FloatArray) -> None:
+    """Refuse labels where a mask is expected: their -100, not being 0, would train.
+
+    Raises:
+        SampleError: it holds -100; the message names the index.
+    """
     if mask.min() < 0 and (mask == _IGNORE_LABEL).any():
         index = int(np.flatnonzero(mask == _IGNORE_LABEL)[0])
         raise SampleError(

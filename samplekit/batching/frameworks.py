@@ -13,6 +13,7 @@ from samplekit.batching.output import output_for, torch_module
 from samplekit.batching.rows import Rows, lay_out
 from samplekit.batching.training_arrays import refuse_ignored_id, training_arrays
 from samplekit.packing import Record
+from samplekit.packing.packed import running_positions
 from samplekit.sample.arrays import IntArray
 
 _NO_NAMES = ("ids", "texts")
@@ -63,16 +64,27 @@ def hf_arrays(
     options = TrainingOptions(
         flatten=True, pad_to_multiple_of=pad_to_multiple_of, pad_id=pad_id, ignore_index=ignore_index, dtype=dtype
     )
-    laid = lay_out(rows, options, number=True)
-    total = np.array([len(laid.tokens)])
+    some_are_numbered = any("positions" in row.per_token for row in rows)
+    laid = lay_out(rows, options, number=some_are_numbered)
+    return hf_of(laid, mask_boundaries=mask_boundaries, ignore_index=ignore_index, dtype=dtype)
+
+
+def hf_of(
+    laid: Rows,
+    *,
+    mask_boundaries: bool = True,
+    ignore_index: int = -100,
+    dtype: Any = "auto",  # noqa: ANN401 - a dtype of numpy or torch
+) -> dict[str, Any]:
+    """Give rows that are laid out as `hf_arrays` does; without positions, each is one document and then padding."""
     refuse_ignored_id(laid, ignore_index)
-    one_row = output_for(TrainingOptions(dtype=dtype), total)
+    one_row = output_for(TrainingOptions(dtype=dtype), np.array([len(laid.tokens)]))
     ends = boundaries(laid.starts, laid.widths, flatten=True)
     cu_seqlens = one_row.as_given(ends.cu_seqlens)
-    positions = np.zeros(0, np.int64) if laid.positions is None else laid.positions
+    positions = running_positions(laid.segments) if laid.positions is None else laid.positions
     return {
         "input_ids": one_row.whole(laid.tokens, "input_ids"),
-        "labels": one_row.whole(_own_labels(laid, ignore_index, mask_boundaries=mask_boundaries), "labels"),
+        "labels": one_row.whole(own_labels(laid, ignore_index, mask_boundaries=mask_boundaries), "labels"),
         "position_ids": one_row.whole(positions, "position_ids"),
         "cu_seq_lens_q": cu_seqlens,
         "cu_seq_lens_k": cu_seqlens,
@@ -82,7 +94,7 @@ def hf_arrays(
     }
 
 
-def _own_labels(laid: Rows, ignore_index: int, *, mask_boundaries: bool) -> IntArray:
+def own_labels(laid: Rows, ignore_index: int, *, mask_boundaries: bool = True) -> IntArray:
     """Give each token as its own label where it trains, for models that shift inside; a row's first never does."""
     ignored = laid.padding.copy()
     ignored[np.cumsum(laid.widths) - laid.widths] = True
@@ -90,7 +102,9 @@ def _own_labels(laid: Rows, ignore_index: int, *, mask_boundaries: bool) -> IntA
         ignored |= laid.loss_mask == 0
     if mask_boundaries:
         ignored |= laid.starts
-    return np.where(ignored, ignore_index, laid.tokens)
+    labels = laid.tokens.copy()
+    labels[ignored] = ignore_index
+    return labels
 
 
 def _megatron(rows: Sequence[Record], ids: Sequence[object], **options: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -25,16 +25,16 @@ class Rows:
     """Rows end to end, N values in all.
 
     Attributes:
-        records: as many as there are rows.
         widths: tokens of every row, int64 (B,).
+        padding_lengths: how many of the last of them are padding, int64 (B,).
         tokens: int64 (N,).
         loss_mask: float32 (N,), None where no record has one.
         positions: int64 (N,), None where no record has any.
         extras: the extra fields that were asked for, (N,) each.
     """
 
-    records: Sequence[Record]
     widths: IntArray
+    padding_lengths: IntArray
     tokens: IntArray
     loss_mask: FloatArray | None
     positions: IntArray | None
@@ -43,11 +43,14 @@ class Rows:
     @cached_property
     def padding(self) -> Flags:
         """Where padding stands: at the end of a row, told by its length and never by an id."""
-        lengths = np.array([record.padding_length for record in self.records], dtype=np.int64)
-        if not lengths.any():
+        if not self.padding_lengths.any():
             return np.zeros(len(self.tokens), dtype=np.bool_)
-        flags = np.tile([False, True], len(lengths))
-        return np.repeat(flags, np.stack([self.widths - lengths, lengths], axis=1).reshape(-1))
+        return np.repeat(np.tile([False, True], len(self.widths)), self.segments)
+
+    @property
+    def segments(self) -> IntArray:
+        """The tokens of each row, then of its padding, int64 (2 * B,)."""
+        return np.stack([self.widths - self.padding_lengths, self.padding_lengths], axis=1).reshape(-1)
 
     @cached_property
     def starts(self) -> Flags:
@@ -57,11 +60,10 @@ class Rows:
         if self.positions is not None:
             starts = self.positions == 0
             starts |= self.positions < np.roll(self.positions, 1)  # the first, beside the last, is a row's start
-            if self.padding.any():
+            if self.padding_lengths.any():
                 starts &= ~self.padding
-        lengths = np.array([record.padding_length for record in self.records], dtype=np.int64)
         starts[ends - self.widths] = True
-        starts[(ends - lengths)[lengths > 0]] = True
+        starts[(ends - self.padding_lengths)[self.padding_lengths > 0]] = True
         return starts
 
     @cached_property
@@ -71,6 +73,13 @@ class Rows:
         before = numbers[np.cumsum(self.widths) - self.widths] - 1
         found: IntArray = np.where(self.padding, 0, numbers - np.repeat(before, self.widths))
         return found
+
+    @property
+    def num_documents(self) -> IntArray:
+        """How many documents each row holds, int64 (B,); padding is none."""
+        before = np.cumsum(self.widths) - self.widths
+        segments: IntArray = np.add.reduceat(self.starts, before, dtype=np.int64)
+        return segments - (self.padding_lengths > 0)
 
     def inputs(self, values: ArrayT, *, shifted: bool) -> ArrayT:
         """Give values as positions read them: all of them, or all but each row's last."""
@@ -92,28 +101,53 @@ def lay_out(records: Sequence[Record], options: TrainingOptions, *, number: bool
     Raises:
         ValueError: a record lacks a field that others have, or that was asked for.
     """
-    records = _filled_up(records, options)
+    multiple = options.pad_to_multiple_of
+    lost = 1 if options.return_labels else 0  # labels cost each row a position
+    if multiple is not None and not options.flatten:
+        records = [
+            _padded(record, -(record.length - lost) % multiple, _pad_id(record, options.pad_id)) for record in records
+        ]
     masks = _in_all("loss_mask", [record.loss_mask for record in records])
-    positions = _positions(records, number=number)
-    return Rows(
-        records,
+    rows = Rows(
         np.array([record.length for record in records], dtype=np.int64),
+        np.array([record.padding_length for record in records], dtype=np.int64),
         _joined([record.tokens for record in records], np.int64),
         None if masks is None else _joined(masks, np.float32),
-        positions,
+        _positions(records, number=number),
         {name: _extra(name, records) for name in options.extra_fields},
+    )
+    if multiple is None or not options.flatten or not records:
+        return rows
+    return filled_up(rows, -(len(rows.tokens) - lost * len(records)) % multiple, _pad_id(records[-1], options.pad_id))
+
+
+def filled_up(rows: Rows, amount: int, pad_id: int) -> Rows:
+    """Add padding behind the last row; what padding it has grows, and stays one segment."""
+    if not amount:
+        return rows
+    before = int(rows.padding_lengths[-1])
+    last = np.zeros(len(rows.widths), np.int64)
+    last[-1] = amount
+    zeros = np.zeros(amount, np.float32)
+    return Rows(
+        rows.widths + last,
+        rows.padding_lengths + last,
+        np.concatenate([rows.tokens, np.full(amount, pad_id)]),
+        None if rows.loss_mask is None else np.concatenate([rows.loss_mask, zeros]),
+        None if rows.positions is None else np.concatenate([rows.positions, np.arange(before, before + amount)]),
+        {name: np.concatenate([values, zeros.astype(values.dtype)]) for name, values in rows.extras.items()},
     )
 
 
 def _positions(records: Sequence[Record], *, number: bool) -> IntArray | None:
     given = [record.per_token.get("positions") for record in records]
-    if number and records and not any(values is not None for values in given):
-        return running_positions(_segments(records))  # all at once: a batch may hold hundreds of short records
-    if number:
+    if number and any(values is not None for values in given):
         given = [
             running_positions(_segments([record])) if values is None else values
             for record, values in zip(records, given, strict=True)
         ]
+    elif number and records:
+        return running_positions(_segments(records))  # all at once: a batch may hold hundreds of short records
     found = _in_all("positions", given)
     return None if found is None else cast("IntArray", _joined(found, np.int64))
 
@@ -151,25 +185,16 @@ def _extra(name: str, records: Sequence[Record]) -> AnyArray:
     return cast("AnyArray", _joined(found, np.float32))
 
 
-def _filled_up(records: Sequence[Record], options: TrainingOptions) -> Sequence[Record]:
-    """Add padding: to every row, or, where rows are flattened, behind the last."""
-    multiple = options.pad_to_multiple_of
-    if multiple is None or not records:
-        return records
-    lost = 1 if options.return_labels else 0  # labels cost each row a position
-    if options.flatten:
-        total = sum(record.length - lost for record in records)
-        *before, last = records
-        return [*before, _padded(last, -total % multiple, options.pad_id)]
-    return [_padded(record, -(record.length - lost) % multiple, options.pad_id) for record in records]
+def _pad_id(record: Record, pad_id: int | None) -> int:
+    if pad_id is not None:
+        return pad_id
+    return record.pad_id if isinstance(record, PackedRecord) else 0
 
 
-def _padded(record: Record, amount: int, pad_id: int | None) -> Record:
+def _padded(record: Record, amount: int, pad_id: int) -> Record:
     """Add padding to a record; what padding it has grows, and stays one segment."""
     if not amount:
         return record
-    if pad_id is None:
-        pad_id = record.pad_id if isinstance(record, PackedRecord) else 0
     padding = record.padding_length + amount
     arrays = {
         name: np.concatenate([values, np.zeros(amount, values.dtype)]) for name, values in record.per_token.items()
@@ -179,5 +204,5 @@ def _padded(record: Record, amount: int, pad_id: int | None) -> Record:
     tokens = np.concatenate([record.tokens, np.full(amount, pad_id)])
     mask = None if record.loss_mask is None else np.concatenate([record.loss_mask, np.zeros(amount, np.float32)])
     if isinstance(record, PackedRecord):
-        arrays.pop("document_ids", None)
+        arrays["document_ids"] = np.concatenate([record.document_ids, np.zeros(amount, np.int64)])
     return trusted_record(tokens, mask, arrays, id=record.id, padding_length=padding)

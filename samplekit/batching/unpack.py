@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,12 +11,16 @@ from samplekit.batching.batch import SampleBatch
 from samplekit.errors import AlignmentError
 from samplekit.packing import PackedRecord, Record
 from samplekit.sample.arrays import AnyArray, IntArray
+from samplekit.sample.kinds import is_mapping
 
 
-def unpack(per_token: Any, batch: SampleBatch) -> list[AnyArray]:  # noqa: ANN401 - arrays, tensors or lists
+def unpack(
+    per_token: Any,  # noqa: ANN401 - arrays, tensors or lists
+    batch: SampleBatch | Mapping[str, Any],
+) -> list[AnyArray]:
     """Cut values of a batch into one array a document, in the order of ``batch.documents``; padding is left out.
 
-    Where a value stands decides which document it is of, never a count from one end: rows end in padding.
+    Where a value stands decides which document it is of, never a count from one end: padding may stand at either.
 
         >>> from samplekit import pack
         >>> rows = SampleBatch(pack([Record([1, 11, 2]), Record([1, 2])], 6, pad_id=0))
@@ -26,27 +30,33 @@ def unpack(per_token: Any, batch: SampleBatch) -> list[AnyArray]:  # noqa: ANN40
     Args:
         per_token: (B, W), one value a token; or (B, W - 1), one value a position that predicts the next token, as with
             labels; or either end to end, (N,) or (1, N), with padding that was added behind. Tensors are detached.
-        batch: the batch that the values are of.
+        batch: the batch that the values are of; or what a collator gave for it, padded on either side, whose
+            ``attention_mask`` says where each row's values stand.
 
     Returns:
         For values of tokens, as many as the document has; for values of positions, one fewer: the last position of a
         document predicts nothing of it. So logprobs of positions are what `samplekit.training.compute_loss` takes.
 
     Raises:
-        AlignmentError: the values have another shape.
+        AlignmentError: the values have another shape, or the attention_mask leaves out tokens inside.
     """
     ends, shifted = value_ranges(per_token, batch)
     flat = _flat(per_token)
     return [flat[start : stop - shifted] for start, stop in ends.tolist()]
 
 
-def value_ranges(per_token: Any, batch: SampleBatch) -> tuple[IntArray, int]:  # noqa: ANN401 - as in unpack
+def value_ranges(
+    per_token: Any,  # noqa: ANN401 - as in unpack
+    batch: SampleBatch | Mapping[str, Any],
+) -> tuple[IntArray, int]:
     """Say where the values of each document stand, end to end: int64 (S, 2); and how many the last position loses.
 
     Raises:
         AlignmentError: the values have another shape than the batch.
     """
-    rows = batch.rows
+    if is_mapping(batch):
+        return _attended_ranges(_shape(per_token), batch)
+    rows = cast("SampleBatch", batch).rows
     widths = np.array([row.length for row in rows], dtype=np.int64)
     shifted = _shift_of(_shape(per_token), widths)
     spans: list[tuple[int, int]] = []
@@ -55,6 +65,27 @@ def value_ranges(per_token: Any, batch: SampleBatch) -> tuple[IntArray, int]:  #
         ends = base + np.cumsum(lengths)
         spans += zip((ends - lengths).tolist(), ends.tolist(), strict=True)
     return np.array(spans, dtype=np.int64).reshape(-1, 2), shifted
+
+
+def _attended_ranges(shape: tuple[Any, ...], collated: Mapping[str, Any]) -> tuple[IntArray, int]:
+    """Do the same for rows that a collator has padded."""
+    if "attention_mask" not in collated:
+        raise AlignmentError(
+            f"batch holds {sorted(collated)}, expected an attention_mask, which says where rows are padded: pass the "
+            "SampleBatch of rows that have none"
+        )
+    seen = _plain(collated["attention_mask"]) != 0
+    if seen.ndim != 2:
+        raise AlignmentError(f"attention_mask has shape {seen.shape}, expected rows (B, T): pass the collator's own")
+    firsts: IntArray = seen.argmax(axis=1)
+    sizes: IntArray = seen.sum(axis=1)
+    columns: IntArray = np.arange(seen.shape[1])
+    runs: AnyArray = (columns >= firsts[:, None]) & (columns < (firsts + sizes)[:, None])
+    if not np.array_equal(runs, seen):
+        raise AlignmentError("attention_mask leaves out tokens inside a row, expected padding at its ends only")
+    shifted = _shift_of(shape, np.full(len(seen), seen.shape[1]))
+    starts = np.arange(len(seen)) * (seen.shape[1] - shifted) + firsts
+    return np.stack([starts, starts + sizes], axis=1), shifted
 
 
 def _segments(row: Record) -> IntArray:

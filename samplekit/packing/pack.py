@@ -180,7 +180,9 @@ def cut_record(record: Record, max_length: int, oversize: str) -> Record:
     kept = slice(-max_length, None) if oversize == "truncate_left" else slice(0, max_length)
     mask = None if record.loss_mask is None else record.loss_mask[kept]
     arrays = {name: values[kept] for name, values in record.per_token.items()}
-    return trusted_record(record.tokens[kept], mask, arrays, id=record.id)
+    lost = record.length - max_length if oversize == "truncate" else 0
+    padding = min(max(record.padding_length - lost, 0), max_length)
+    return trusted_record(record.tokens[kept], mask, arrays, id=record.id, padding_length=padding)
 
 
 def _id_of(record: Record, place: int) -> object:

@@ -73,7 +73,7 @@ def join(records: Sequence[Record], ids: Sequence[object], max_length: int, pad_
         "padding_length": padding,
         "per_token": MappingProxyType(
             {
-                "positions": running_positions([*lengths.tolist(), padding]),
+                "positions": freeze(running_positions([*lengths.tolist(), padding])),
                 **{
                     name: _filled([record.per_token[name] for record in records], padding, 0)
                     for name in first.per_token
@@ -90,12 +90,12 @@ def join(records: Sequence[Record], ids: Sequence[object], max_length: int, pad_
     return row
 
 
-def running_positions(lengths: Sequence[int]) -> IntArray:
-    """Count from 0 in every segment, int64 (sum of lengths,), read-only."""
-    sizes = np.array(lengths, dtype=np.int64)
+def running_positions(lengths: Sequence[int] | IntArray) -> IntArray:
+    """Count from 0 in every segment, int64 (sum of lengths,)."""
+    sizes = np.asarray(lengths, dtype=np.int64)
     counted: IntArray = np.arange(int(sizes.sum()))
     counted -= np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return freeze(counted)
+    return counted
 
 
 def agreed(records: Sequence[Record]) -> list[Record]:

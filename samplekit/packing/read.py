@@ -7,20 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from samplekit.errors import PackingError
+from samplekit.errors import PackingError, SampleError
 from samplekit.packing.record import Record
+from samplekit.packing.spellings import read_mask, read_padding, read_positions, without_padding
 from samplekit.sample import Sample
 from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence
 
 TOKENS_FIELDS: tuple[str, ...] = ("input_ids", "tokens", "token_ids", "ids")
-_PER_TOKEN = ("positions", "advantages", "logprobs", "reference_logprobs")
+_PER_TOKEN = ("advantages", "logprobs", "reference_logprobs")
 
 
 def read_record(value: object, label: str, *, tokens_field: str = "auto", extra_fields: Iterable[str] = ()) -> Record:
     """Read a record: a Record as it is, a Sample, a mapping of arrays, or the tokens themselves.
 
-    Of a mapping's other keys, loss_mask, positions, advantages, logprobs, reference_logprobs and those asked for are
-    read.
+    A mapping says what trains by ``loss_mask``, TRL's ``completion_mask`` or ``assistant_masks`` (where it has several,
+    a token trains where all say so), or unshifted ``labels``; else every token does. ``seq_lengths``, ``position_ids``
+    or ``positions`` tell the documents of a row that is packed already; what ``attention_mask`` leaves out at either
+    end is left out. Of its other keys, advantages, logprobs, reference_logprobs and those asked for are read.
 
     Args:
         value: what to read.
@@ -29,20 +32,24 @@ def read_record(value: object, label: str, *, tokens_field: str = "auto", extra_
         extra_fields: more of its keys to read, where it has them.
 
     Raises:
-        PackingError: it is a list of documents.
+        PackingError: it is a list of documents, its attention_mask leaves out tokens inside, or its labels are not its
+            own tokens.
         ValueError: a mapping lacks the tokens.
         TypeError: it holds no tokens.
         SampleError: its arrays are none; AlignmentError where they disagree about their length.
     """
     if isinstance(value, Record):
         return value
-    if isinstance(value, Sample):
-        return Record.from_sample(value)
-    if is_mapping(value):
-        return _from_mapping(value, label, tokens_field, extra_fields)
-    if is_sequence(value) or hasattr(value, "__array__"):
-        _refuse_documents(value, label)
-        return Record(value)
+    try:
+        if isinstance(value, Sample):
+            return Record.from_sample(value)
+        if is_mapping(value):
+            return _from_mapping(value, label, tokens_field, extra_fields)
+        if is_sequence(value) or hasattr(value, "__array__"):
+            _refuse_documents(value, label)
+            return Record(value)
+    except SampleError as error:
+        raise type(error)(f"{label}: {error}") from error
     raise TypeError(
         f"{label} is {describe_kind(value)}, expected a Record, a Sample, a mapping of arrays or token ids: other "
         "payloads pass through batch(), and are read from .records"
@@ -59,15 +66,19 @@ def _from_mapping(found: Mapping[str, Any], label: str, tokens_field: str, extra
             f"{label} holds no tokens under {' or '.join(map(repr, names))}, only {sorted(found)}: pass tokens_field"
         )
     _refuse_documents(found[key], label)
-    known = {"tokens", "loss_mask", "id", "padding_length", key}
-    wanted = [name for name in dict.fromkeys((*_PER_TOKEN, *extra_fields)) if name in found and name not in known]
-    return Record(
+    known = {"tokens", "loss_mask", "id", "padding_length", "positions", key}
+    wanted = [name for name in dict.fromkeys((*_PER_TOKEN, *extra_fields)) if found.get(name) is not None]
+    arrays = {name: found[name] for name in wanted if name not in known}
+    positions = read_positions(found, key)
+    record = Record(
         found[key],
-        found.get("loss_mask"),
+        read_mask(found, key, label),
         id=found.get("id"),
-        padding_length=found.get("padding_length", 0),
-        **{name: found[name] for name in wanted},
+        padding_length=read_padding(found, key),
+        **(arrays if positions is None else {"positions": positions, **arrays}),
     )
+    seen = found.get("attention_mask")
+    return record if seen is None else without_padding(record, seen, label)
 
 
 def _refuse_documents(value: Any, label: str) -> None:  # noqa: ANN401 - anything

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
-from samplekit.build import build_sample
+from samplekit.build import build_sample, refuse_labels
 from samplekit.errors import AlignmentError, PackingError, SampleError
 from samplekit.sample import Sample
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray, floats_array, freeze, ids_array
@@ -66,6 +66,8 @@ class Record:
     ) -> None:
         ids = ids_array(tokens, "tokens")
         mask = None if loss_mask is None else floats_array(loss_mask, "loss_mask")
+        if mask is not None:
+            refuse_labels(mask)
         arrays = {name: _numbers(values, name) for name, values in per_token.items()}
         for name, values in {"loss_mask": ids if mask is None else mask, **arrays}.items():
             if len(values) != len(ids):

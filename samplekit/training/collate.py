@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from samplekit.batching.frameworks import hf_arrays
+from samplekit.batching.frameworks import hf_of, own_labels
+from samplekit.batching.options import TrainingOptions
+from samplekit.batching.rows import Rows, filled_up, lay_out
 from samplekit.errors import PackingError
 from samplekit.packing import Oversize, Record, read_record
 from samplekit.packing.lengths import OVERSIZE, whole_number
 from samplekit.packing.pack import cut_record
-from samplekit.packing.packed import running_positions
 from samplekit.packing.record import trusted_record
-from samplekit.sample.kinds import is_mapping
-
-_MASKS = ("loss_mask", "completion_mask", "assistant_masks")
+from samplekit.training.columns import read_together
 
 
 class PackingCollator:
@@ -34,12 +33,14 @@ class PackingCollator:
         max_length: most tokens of one item.
         pad_id: what padding is filled with.
         packed: True lays all items end to end, (1, N), with position_ids, cu_seq_lens_q/k and max_length_q/k and no
-            attention_mask, for a 2-D one would let documents see each other. False gives rows (B, T) padded on the
-            right, with their attention_mask.
+            attention_mask, for a 2-D one would let documents see each other. False gives rows (B, T), padded, with
+            their attention_mask.
         ignore_index: the label of what does not train; trainers count on -100.
         pad_to_multiple_of: makes N, or T, a multiple of it.
         oversize: what happens to longer items: ``"error"``, ``"truncate"`` or ``"truncate_left"``; a collator drops
             nothing.
+        padding_side: where rows are padded, ``"right"`` or ``"left"``; `samplekit.unpack` reads either way back from
+            the attention_mask.
 
     Raises:
         PackingError: an argument is not what it should be.
@@ -54,9 +55,12 @@ class PackingCollator:
         ignore_index: int = -100,
         pad_to_multiple_of: int | None = None,
         oversize: Oversize = "error",
+        padding_side: Literal["right", "left"] = "right",
     ) -> None:
         if oversize not in OVERSIZE or oversize == "drop":
             raise PackingError(f"oversize is {oversize!r}, expected 'error', 'truncate' or 'truncate_left'")
+        if padding_side not in ("right", "left"):
+            raise PackingError(f"padding_side is {padding_side!r}, expected 'right' or 'left'")
         self.max_length = whole_number(max_length, "max_length")
         self.pad_id = whole_number(pad_id, "pad_id") if pad_id != 0 else 0
         self.packed = packed
@@ -65,13 +69,13 @@ class PackingCollator:
         if pad_to_multiple_of is not None:
             self.pad_to_multiple_of = whole_number(pad_to_multiple_of, "pad_to_multiple_of")
         self.oversize: Oversize = oversize
+        self.padding_side = padding_side
 
     def __call__(self, features: Sequence[Any]) -> dict[str, Any]:
         """Collate items: Records, packed rows, Samples, or mappings with ``input_ids``.
 
-        A mapping says what trains by ``loss_mask``, TRL's ``completion_mask`` or ``assistant_masks`` (where it has
-        several, a token trains where all say so), or unshifted ``labels``; else every token does. ``seq_lengths`` (or
-        ``position_ids``) tell the documents of one that is packed already.
+        Mappings are read in the spellings of datasets: what trains by ``loss_mask``, ``completion_mask``,
+        ``assistant_masks`` or unshifted ``labels``, documents of a packed row by ``seq_lengths`` or ``position_ids``.
 
         Returns:
             Tensors by the names of the model's arguments.
@@ -81,16 +85,15 @@ class PackingCollator:
         """
         if not features:
             raise PackingError("features is empty, expected at least one item: skip the batch")
-        records = [self._fitted(_read(item, place), place) for place, item in enumerate(features)]
-        if not self.packed:
-            return self._padded(records)
-        return hf_arrays(
-            _all_masked(records),
-            pad_to_multiple_of=self.pad_to_multiple_of,
-            pad_id=self.pad_id,
-            ignore_index=self.ignore_index,
-            dtype=torch.int64,
-        )
+        rows = read_together(features)
+        if rows is None or rows.widths.max() > self.max_length:
+            rows = self._one_by_one(features)
+        return self._end_to_end(rows) if self.packed else self._padded(rows)
+
+    def _one_by_one(self, features: Sequence[Any]) -> Rows:
+        records = [self._fitted(read_record(item, f"features[{place}]"), place) for place, item in enumerate(features)]
+        some_are_numbered = any("positions" in record.per_token for record in records)
+        return lay_out(_all_masked(records), TrainingOptions(), number=some_are_numbered)
 
     def _fitted(self, record: Record, place: int) -> Record:
         if record.length <= self.max_length:
@@ -102,22 +105,38 @@ class PackingCollator:
             )
         return cut_record(record, self.max_length, self.oversize)
 
-    def _padded(self, records: Sequence[Record]) -> dict[str, torch.Tensor]:
-        width = max(record.length for record in records)
-        width += -width % (self.pad_to_multiple_of or 1)
-        shape = (len(records), width)
+    def _end_to_end(self, rows: Rows) -> dict[str, Any]:
+        rows = filled_up(rows, -len(rows.tokens) % (self.pad_to_multiple_of or 1), self.pad_id)
+        return hf_of(rows, ignore_index=self.ignore_index, dtype=torch.int64)
+
+    def _padded(self, rows: Rows) -> dict[str, torch.Tensor]:
+        _refuse_documents(rows)
+        width = int(rows.widths.max())
+        shape = (len(rows.widths), width + -width % (self.pad_to_multiple_of or 1))
         ids = np.full(shape, self.pad_id, np.int64)
-        trains = np.zeros(shape, np.float32)
+        labels = np.full(shape, self.ignore_index, np.int64)
         attended = np.zeros(shape, np.int64)
-        for row, record in enumerate(records):
-            end = record.length - record.padding_length
-            ids[row, :end] = record.tokens[:end]
-            trains[row, :end] = 1 if record.loss_mask is None else record.loss_mask[:end]
-            attended[row, :end] = 1
-        trains[:, 0] = 0  # no position predicts a row's first token
-        labels = np.where(trains != 0, ids, self.ignore_index)
+        own_labels_of_all = own_labels(rows, self.ignore_index)
+        ends = np.cumsum(rows.widths) - rows.padding_lengths
+        for row, (end, size) in enumerate(
+            zip(ends.tolist(), (rows.widths - rows.padding_lengths).tolist(), strict=True)
+        ):
+            places = slice(shape[1] - size, None) if self.padding_side == "left" else slice(0, size)
+            ids[row, places] = rows.tokens[end - size : end]
+            labels[row, places] = own_labels_of_all[end - size : end]
+            attended[row, places] = 1
         found = {"input_ids": ids, "labels": labels, "attention_mask": attended}
         return {name: torch.from_numpy(values) for name, values in found.items()}
+
+
+def _refuse_documents(rows: Rows) -> None:
+    """Refuse rows of several documents, which a 2-D attention_mask does not keep apart."""
+    several = np.flatnonzero(rows.num_documents > 1)
+    if len(several):
+        raise PackingError(
+            f"features[{several[0]}] holds several documents, which see each other in a padded row: say packed=True, "
+            "or pass the documents themselves"
+        )
 
 
 def _all_masked(records: Sequence[Record]) -> list[Record]:
@@ -136,55 +155,3 @@ def _all_masked(records: Sequence[Record]) -> list[Record]:
         )
         for record in records
     ]
-
-
-def _read(item: object, place: int) -> Record:
-    """Read one item of a dataset."""
-    label = f"features[{place}]"
-    if not is_mapping(item) or "input_ids" not in item:
-        return read_record(item, label)
-    positions = _positions(item)
-    record = Record(
-        item["input_ids"],
-        _mask(item),
-        padding_length=item.get("padding_length", 0),
-        **({} if positions is None else {"positions": positions}),
-    )
-    if "attention_mask" not in item:
-        return record
-    seen = np.asarray(item["attention_mask"]) != 0
-    return record if bool(seen.all()) else _seen(record, seen, label)
-
-
-def _seen(record: Record, seen: Any, label: str) -> Record:  # noqa: ANN401 - bools, one a token
-    """Leave padding out that a dataset has put at either end."""
-    places = np.flatnonzero(seen)
-    if len(seen) != record.length or not len(places) or places[-1] - places[0] + 1 != len(places):
-        raise PackingError(
-            f"{label}['attention_mask'] leaves out tokens inside, or has another length than the tokens: only padding "
-            "at the ends can be left out"
-        )
-    kept = slice(int(places[0]), int(places[-1]) + 1)
-    mask = None if record.loss_mask is None else record.loss_mask[kept]
-    arrays = {name: values[kept] for name, values in record.per_token.items()}
-    return trusted_record(record.tokens[kept], mask, arrays, id=record.id)
-
-
-def _mask(item: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an array, or None
-    """Say what trains: where every mask says so and no label is ignored."""
-    found = [np.asarray(item[name]) for name in _MASKS if item.get(name) is not None]
-    if item.get("labels") is not None:
-        found.append(np.asarray(item["labels"]) != -100)
-    if len(found) < 2:
-        return found[0] if found else None
-    mask: Any = np.logical_and.reduce([values != 0 for values in found])
-    return np.where(mask, found[0], 0)
-
-
-def _positions(item: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an array, or None
-    if item.get("seq_lengths") is not None:
-        return running_positions(item["seq_lengths"])
-    for name in ("position_ids", "positions"):
-        if item.get(name) is not None:
-            return item[name]
-    return None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -37,12 +38,12 @@ def packed_logprobs(model: torch.nn.Module, batch: SampleBatch) -> list[torch.Te
     return [part[: len(part) - 1] for part in unpack_tensors(gather_logprobs(logits, targets), batch)]
 
 
-def unpack_tensors(per_token: torch.Tensor, batch: SampleBatch) -> list[torch.Tensor]:
+def unpack_tensors(per_token: torch.Tensor, batch: SampleBatch | Mapping[str, Any]) -> list[torch.Tensor]:
     """Cut a tensor of a batch's values into one a document, as `samplekit.unpack` does; gradients flow.
 
     Args:
         per_token: (B, W) or (B, W - 1), or end to end.
-        batch: the batch that the values are of.
+        batch: the batch that the values are of, or what a collator gave for it, padded.
 
     Raises:
         AlignmentError: the values have another shape.
