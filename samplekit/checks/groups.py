@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from samplekit.checks.read import Arrays
 from samplekit.checks.report import Finding
 from samplekit.losses import DRO, GRPO, Loss
-from samplekit.sample.kinds import is_hashable, is_whole_number
+from samplekit.sample.kinds import is_group_id, is_whole_number
 
 
 @dataclass
@@ -51,14 +51,14 @@ class GroupWatch:
 
     def see(self, index: int, arrays: Arrays) -> None:
         """Take note of one sample."""
+        name = arrays.info.get("group")
+        named = is_group_id(name)
+        if self._moved and not named:
+            return  # nothing more to learn of it
         advantages = arrays.inputs.get("advantages") if self.reads_advantages else None
         if advantages is None or len(advantages) != len(arrays.trained) or not arrays.num_trained:
             return
         self._num_seen += 1
-        name = arrays.info.get("group")
-        named = name is not None and is_hashable(name)
-        if self._moved and not named:
-            return  # nothing more to learn of it
         moved = bool(advantages.any()) and bool(advantages[arrays.trained].any())
         self._moved |= moved
         if named:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from samplekit.errors import AlignmentError, SampleError
+from samplekit.errors import AlignmentError
 from samplekit.rollouts.numbering import group_codes, refuse_single
 from samplekit.rollouts.scores import DoubleArray, finite_numbers
+from samplekit.rollouts.settings import Baseline, Scale, refuse_settings
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_number
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-Scale: TypeAlias = Literal["std", "none"]
-Baseline: TypeAlias = Literal["mean", "leave_one_out"]
 
 _ROUNDINGS = 4  # how many units in the last place two rewards may differ by and still be called equal
 
@@ -40,7 +38,8 @@ def group_advantages(
 
     Args:
         rewards: one finite number (or bool) a completion, shape (N,).
-        groups: what tells each reward's group, shape (N,): any hashable ids, in any order. None puts all in one group.
+        groups: what tells each reward's group, shape (N,): text or whole numbers, in any order. None puts all in
+            one group.
         scale: ``"std"`` divides by the group's standard deviation, ``"none"`` by 1 (Dr. GRPO).
         baseline: ``"mean"`` of the group, or ``"leave_one_out"``: the mean of the others.
         ddof: 1 divides the squares by G - 1 as torch does, 0 by G as numpy does; read where scale is ``"std"``.
@@ -51,8 +50,9 @@ def group_advantages(
 
     Raises:
         AlignmentError: groups and rewards differ in length, or rewards are empty or not 1-D.
-        SampleError: a reward is no finite number (the message names its group and index), a group holds one completion
-            only, or a setting is none.
+        SampleError: a reward is no finite number, or a whole one that float64 would round (the message names its group
+            and index), an id is neither text nor a whole number, rewards or ids have no order (a set, a dict) or hide
+            a value (a masked array), a group holds one completion only, or a setting is none.
 
     Source: Shao et al. 2024, DeepSeekMath, section 4.1.2; without the division: Liu et al. 2025, Understanding
     R1-Zero-Like Training, section 3; leave_one_out: Ahmadian et al. 2024, Back to Basics, section 2.2. Departs from
@@ -70,21 +70,6 @@ def group_advantages(
         )
     refuse_single(codes, lambda index: _place(index, codes, names), "sample several completions of every prompt")
     return _compared(values, codes, len(names), scale, baseline, ddof, floor)
-
-
-def refuse_settings(scale: object, baseline: object, ddof: object = 1, floor: object = 1e-6) -> None:
-    """Refuse settings that group_advantages does not know.
-
-    Raises:
-        SampleError: naming the setting and what it may be.
-    """
-    for name, value, known in (
-        ("scale", scale, ("std", "none")), ("baseline", baseline, ("mean", "leave_one_out")), ("ddof", ddof, (0, 1)),
-    ):  # fmt: skip
-        if isinstance(value, bool) or value not in known:
-            raise SampleError(f"{name} is {value!r}, expected {known[0]!r} or {known[1]!r}: choose one")
-    if not is_number(floor) or floor < 0:
-        raise SampleError(f"floor is {floor!r}, expected a finite number of 0 or more: it is what std is at least")
 
 
 def _compared(
@@ -114,8 +99,8 @@ def _rounding(rewards: DoubleArray, codes: IntArray, low: DoubleArray, spread: D
     broken = rewards != np.rint(rewards)
     # where one was rounded to float32, the doubles beside it may be the same number before it was
     narrow = _any_in_group(broken & (rewards == rewards.astype(np.float32)), codes, len(low))
-    unit = np.where(narrow, np.finfo(np.float32).eps, np.finfo(np.float64).eps)
-    return np.where(_any_in_group(broken, codes, len(low)), _ROUNDINGS * unit * largest, 0.0)
+    unit = np.where(narrow, np.spacing(largest.astype(np.float32)), np.spacing(largest))
+    return np.where(_any_in_group(broken, codes, len(low)), _ROUNDINGS * unit, 0.0)
 
 
 def _any_in_group(found: BoolArray, codes: IntArray, num_groups: int) -> BoolArray:

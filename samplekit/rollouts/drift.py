@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from samplekit.errors import SampleError
-from samplekit.rollouts.completion import ids_from_decimal
-from samplekit.sample.arrays import IntArray, ids_array
+from samplekit.rollouts.names import text_or_none
+from samplekit.rollouts.sampled import sampled_ids
+from samplekit.sample.arrays import IntArray
 from samplekit.sample.kinds import describe_kind
 from samplekit.sample.shared_start import shared_start
 
@@ -54,12 +53,13 @@ def encoding_drift(text: str, ids: object, tokenizer: object) -> EncodingDrift |
         tokenizer: a ChatTemplate, or a tokenizer of transformers or tokenizers; anything that has encode and decode.
 
     Raises:
-        SampleError: the text is no str, an id is none, or the tokenizer lacks encode or decode.
+        SampleError: the text is no str that UTF-8 can say, an id is none, or the tokenizer lacks encode or decode.
     """
     if not isinstance(text, str):
         raise SampleError(f"text is {describe_kind(text)}, expected a str: decode the sampled ids")
+    text_or_none(text, "text")
     for name in ("encode", "decode"):
-        if not callable(getattr(tokenizer, name, None)):
+        if isinstance(tokenizer, type) or not callable(getattr(tokenizer, name, None)):
             raise SampleError(f"tokenizer is {describe_kind(tokenizer)}, expected something with encode and decode")
     sampled = _ids(ids, "ids")
     again = _ids(_called(tokenizer, "encode", text, add_special_tokens=False), "tokenizer.encode(text)")
@@ -73,7 +73,7 @@ def encoding_drift(text: str, ids: object, tokenizer: object) -> EncodingDrift |
 def _ids(ids: Any, name: str) -> IntArray:  # noqa: ANN401 - whatever holds ids
     """Read ids, of which there may be none."""
     given = getattr(ids, "ids", ids)  # what tokenizers' encode gives
-    return ids_array(ids_from_decimal(given), name) if len(given) else np.zeros(0, dtype=np.int64)
+    return sampled_ids(given, name, may_be_empty=True)
 
 
 def _context(tokenizer: object, ids: IntArray, index: int) -> tuple[str, ...]:

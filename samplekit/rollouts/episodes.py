@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.rollouts.advantages import Baseline, Scale, refuse_settings
+from samplekit.rollouts.listed import several
 from samplekit.rollouts.numbering import numbered, refuse_single
 from samplekit.rollouts.prefixes import prefix_runs
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.scores import DoubleArray, finite_numbers
-from samplekit.rollouts.sequence import Part, build_sequence, refuse_length
+from samplekit.rollouts.sequence import Part, build_sequence
+from samplekit.rollouts.settings import Baseline, Scale, refuse_length, refuse_no_flag, refuse_settings
 from samplekit.rollouts.standing import Standing, compare, constant
 from samplekit.rollouts.trajectory import Trajectory
 from samplekit.sample import Sample
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import describe_kind
 
 
 def build_trajectory_samples(
@@ -59,7 +59,9 @@ def build_trajectory_samples(
     """
     refuse_settings(scale, baseline)
     refuse_length(max_length)
-    items = _checked(trajectories)
+    refuse_no_flag(merge, "merge")
+    refuse_no_flag(drop_degenerate, "drop_degenerate")
+    items = several(trajectories, Trajectory, "trajectories")
     if not items:
         return SampleList()
     codes, _ = numbered(_group_keys(items))
@@ -80,17 +82,7 @@ def build_trajectory_samples(
     return SampleList(samples, drops)
 
 
-def _checked(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
-    if isinstance(trajectories, Trajectory) or not isinstance(trajectories, Iterable):
-        raise SampleError(f"trajectories is {describe_kind(trajectories)}, expected several Trajectories: pass a list")
-    items = list(trajectories)
-    for number, item in enumerate(items):
-        if not isinstance(item, Trajectory):
-            raise SampleError(f"trajectories[{number}] is {describe_kind(item)}, expected a Trajectory")
-    return items
-
-
-def _group_keys(items: Sequence[Trajectory]) -> list[str | None]:
+def _group_keys(items: Sequence[Trajectory]) -> list[str | int | None]:
     """Give every trajectory's group; all of them name one, or none does."""
     keys = [item.group for item in items]
     if None in keys and any(key is not None for key in keys):

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from samplekit.errors import AlignmentError, SampleError
-from samplekit.rollouts.completion import Completion, checked_reward, ids_from_decimal
-from samplekit.rollouts.frozen import rebuild, refuse_no_id, several
-from samplekit.rollouts.scores import plain_list
-from samplekit.sample.arrays import FloatArray, IntArray, floats_array, ids_array
-from samplekit.sample.kinds import LOGPROB_LIMIT
+from samplekit.errors import AlignmentError
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.frozen import rebuild
+from samplekit.rollouts.listed import listed, one_or_more
+from samplekit.rollouts.names import group_id
+from samplekit.rollouts.sampled import sampled_ids, sampled_logprobs
+from samplekit.rollouts.scores import checked_reward
+from samplekit.sample.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,19 +25,21 @@ class Group:
     Args:
         prompt: token ids, int64 (P,), read-only.
         completions: G of them.
-        id: what tells this group from every other; groups are formed by it, never by position or prompt.
+        id: what tells this group from every other: text or a whole number of 64 bits; groups are formed by it, never
+            by position or prompt.
         prompt_logprobs: nats of the prompt's tokens, float32 (P,), read-only, at most 0, where they were asked for;
             value 0 is a placeholder.
 
     Raises:
-        SampleError: a token is no id, there is no completion, one is no Completion, the id is not hashable, or a
-            logprob is not finite or above 0.
+        SampleError: a token is no id, there is no completion, one is no Completion, completions have no order (a set, a
+            dict), the id is neither text nor a whole number, or a logprob after the first is none that a Completion
+            takes.
         AlignmentError: prompt and prompt_logprobs differ in length.
     """
 
     prompt: IntArray
     completions: tuple[Completion, ...]
-    id: str | None
+    id: str | int | None
     prompt_logprobs: FloatArray | None
 
     def __init__(
@@ -43,14 +47,13 @@ class Group:
         prompt: object,
         completions: Sequence[Completion],
         *,
-        id: str | None = None,  # noqa: A002 - the public name
+        id: str | int | None = None,  # noqa: A002 - the public name
         prompt_logprobs: FloatArray | None = None,
     ) -> None:
-        refuse_no_id(id, "id")
-        ids = ids_array(ids_from_decimal(prompt), "prompt")
+        ids = sampled_ids(prompt, "prompt")
         object.__setattr__(self, "prompt", ids)
-        object.__setattr__(self, "completions", several(completions, Completion, "completions"))
-        object.__setattr__(self, "id", id)
+        object.__setattr__(self, "completions", one_or_more(completions, Completion, "completions"))
+        object.__setattr__(self, "id", group_id(id, "id"))
         logprobs = None if prompt_logprobs is None else _prompt_logprobs(prompt_logprobs, len(ids))
         object.__setattr__(self, "prompt_logprobs", logprobs)
 
@@ -62,9 +65,13 @@ class Group:
 
         Raises:
             AlignmentError: a sequence of another length than the completions.
-            SampleError: a reward is no finite number, or rewards is neither a function nor a sequence.
+            SampleError: a reward is no finite number, or rewards is neither a function nor a sequence (a set and a dict
+                are none: their order is not that of the completions).
         """
-        values = [rewards(item) for item in self.completions] if callable(rewards) else plain_list(rewards, "rewards")
+        wanted = "one value for every completion"
+        values = (
+            [rewards(item) for item in self.completions] if callable(rewards) else listed(rewards, "rewards", wanted)
+        )
         if len(values) != len(self.completions):
             raise AlignmentError(
                 f"rewards holds {len(values)} values, expected one for each of {len(self)} completions"
@@ -98,17 +105,11 @@ class Group:
 
 
 def _prompt_logprobs(given: object, length: int) -> FloatArray:
-    values = floats_array(given, "prompt_logprobs")
+    values = sampled_logprobs(given, "prompt_logprobs", start=1)
     if len(values) != length:
         raise AlignmentError(
             f"prompt_logprobs holds {len(values)} values, the prompt {length} tokens, expected one for each, the first "
             "a placeholder: take both from one record"
-        )
-    wrong = np.flatnonzero(values[1:] > LOGPROB_LIMIT)
-    if len(wrong):
-        index = int(wrong[0]) + 1
-        raise SampleError(
-            f"prompt_logprobs[{index}] is {values[index]}, expected at most 0: give log-probabilities in nats"
         )
     return values
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from samplekit.errors import SampleError
-from samplekit.rollouts.advantages import Baseline, Scale, refuse_settings
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.members import Member, members_of
 from samplekit.rollouts.numbering import numbered, refuse_single
 from samplekit.rollouts.sample_list import Drop, SampleList
-from samplekit.rollouts.sequence import Part, build_sequence, refuse_length
+from samplekit.rollouts.sequence import Part, build_sequence
+from samplekit.rollouts.settings import (
+    Baseline,
+    Overlong,
+    Scale,
+    refuse_length,
+    refuse_no_flag,
+    refuse_overlong,
+    refuse_settings,
+)
 from samplekit.rollouts.standing import Standing, compare
-
-Overlong: TypeAlias = Literal["keep", "mask", "drop"]
 
 
 def build_grpo_samples(
@@ -31,8 +36,8 @@ def build_grpo_samples(
     """Build one sample a completion, its advantage on every sampled token, and say what trains in none.
 
     A group is what shares an id: completions of one id are compared however many `Group` objects hold them, and a Group
-    without an id stands for itself. A completion is overlong where its stop_reason is ``"length"``, or where prompt and
-    completion together hold more than max_length tokens.
+    without an id stands for itself. A completion is overlong where its stop_reason is ``"length"`` or ``"max_tokens"``,
+    or where prompt and completion together hold more than max_length tokens.
 
         >>> from samplekit import Completion, Group
         >>> group = Group([1, 2], [Completion([3], [-0.5]), Completion([4, 5], [-0.5, -0.1])], id="task 7")
@@ -63,8 +68,8 @@ def build_grpo_samples(
     """
     refuse_settings(scale, baseline)
     refuse_length(max_length)
-    if overlong not in get_args(Overlong):
-        raise SampleError(f"overlong is {overlong!r}, expected one of {', '.join(get_args(Overlong))}")
+    refuse_overlong(overlong)
+    refuse_no_flag(drop_degenerate, "drop_degenerate")
     members = members_of(groups)
     if not members:
         return SampleList()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from samplekit.errors import SampleError
 from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
-from samplekit.sample.kinds import describe_kind
+from samplekit.rollouts.listed import several
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,8 @@ def members_of(groups: Iterable[Group]) -> list[Member]:
     Raises:
         SampleError: groups is something else than several Groups.
     """
-    if isinstance(groups, Group) or not isinstance(groups, Iterable):
-        raise SampleError(f"groups is {describe_kind(groups)}, expected several Groups: pass a list")
     found: list[Member] = []
-    for number, group in enumerate(groups):
-        if not isinstance(group, Group):
-            raise SampleError(f"groups[{number}] is {describe_kind(group)}, expected a Group")
+    for number, group in enumerate(several(groups, Group, "groups")):
         key: Hashable = object() if group.id is None else group.id
         found += [Member(group, item, key, number, index) for index, item in enumerate(group.completions)]
     return found

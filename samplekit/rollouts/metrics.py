@@ -23,7 +23,7 @@ class _Batch:
 
     completions: list[Completion]
     codes: IntArray
-    names: list[str | None]
+    names: list[str | int | None]
     prompt_lengths: list[int]
     rewards: DoubleArray | None
 
@@ -86,7 +86,7 @@ def group_metrics(groups: Iterable[Group]) -> list[dict[str, float | str | None]
     return [_row(batch, places, name) for places, name in zip(members, batch.names, strict=True)]
 
 
-def _row(batch: _Batch, places: IntArray, name: str | None) -> dict[str, float | str | None]:
+def _row(batch: _Batch, places: IntArray, name: str | int | None) -> dict[str, float | str | None]:
     members = [batch.completions[int(place)] for place in places]
     row: dict[str, float | str | None] = {"group": name, "size": float(len(places))}
     if batch.rewards is not None:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from samplekit.errors import SampleError
-from samplekit.rollouts.scores import flat_array, plain_list
+from samplekit.rollouts.listed import listed, refuse_masked
+from samplekit.rollouts.names import group_id
+from samplekit.rollouts.scores import flat_array
 from samplekit.sample.arrays import INT64, IntArray
 
 
@@ -38,24 +40,21 @@ def group_codes(groups: object) -> tuple[IntArray | None, list[Any]]:
         Each member's number, int64 (N,), and the groups by number; (None, []) where there are no groups.
 
     Raises:
-        SampleError: groups are no collection, or one is no id.
+        SampleError: groups are no ordered collection, or one is neither text nor a whole number.
     """
     if groups is None:
         return None, []
+    refuse_masked(groups, "groups")
     array = flat_array(groups, "iu")
     if array is not None:
         present, codes = np.unique(array, return_inverse=True)
         return codes.astype(INT64), present.tolist()
-    ids = plain_list(groups, "groups")
-    try:
-        codes, names = numbered(ids)
-    except TypeError as error:
-        raise SampleError(f"groups holds an id that cannot be compared ({error}): use text or whole numbers") from error
-    if None in names:
-        raise SampleError(f"groups holds None at index {ids.index(None)}, expected an id: name every group")
-    if any(name != name for name in names):  # NaN, which is not even its own group
-        raise SampleError("groups holds nan, expected ids that are equal to themselves: name every group")
-    return codes, names
+    ids = listed(groups, "groups", "one id for every completion")
+    if not set(map(type, ids)) <= {str, int}:
+        ids = [group_id(item, f"groups[{index}]") for index, item in enumerate(ids)]
+        if None in ids:
+            raise SampleError(f"groups[{ids.index(None)}] is None, expected an id: name every group")
+    return numbered(ids)
 
 
 def refuse_single(codes: IntArray, place: Callable[[int], str], advice: str, what: str = "completion") -> None:

@@ -31,7 +31,7 @@ class Drop:
 
     reason: str
     source: str
-    group: str | None
+    group: str | int | None
 
 
 class SampleList(list[Sample]):

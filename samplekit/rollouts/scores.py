@@ -1,26 +1,50 @@
-"""Rewards and ids as a caller holds them -> float64 numbers and plain values, or an error that names the value."""
+"""Rewards as a caller holds them -> float64 numbers, or an error that names the value."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import math
+import operator
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.rollouts.completion import checked_reward
+from samplekit.rollouts.listed import UNREADABLE, listed, refuse_masked
 from samplekit.sample.arrays import AnyArray
-from samplekit.sample.kinds import describe_kind
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 
 _LARGEST = float(np.finfo(np.float32).max)
+_EXACT = 2**53  # below it float64 holds every whole number
+_PLAIN = {float, int, bool, np.float64, np.float32}
+
+
+def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a reward function gives
+    """Give a reward as a finite float.
+
+    Raises:
+        SampleError: it is no number, is not within float32's range, or is a whole number that float64 would round, so
+            that it would pass for its neighbour.
+    """
+    try:
+        number = math.nan if _is_no_number(value) else float(value)
+    except UNREADABLE:
+        number = math.nan
+    if not abs(number) <= _LARGEST:
+        raise SampleError(f"{name} is {value!r:.80}, expected a finite float32 number: repair the reward function")
+    if abs(number) >= _EXACT and number != _exactly(value):
+        raise SampleError(
+            f"{name} is {value!r:.80}, which a float would round to {number:.0f}, expected a whole number of at most "
+            "2**53: scale the rewards"
+        )
+    return number
 
 
 def finite_numbers(values: object, name: str, place: Callable[[int], str] | None = None) -> DoubleArray:
-    """Read numbers as float64, (N,), none rounded on the way.
+    """Read numbers as float64, (N,), no whole one rounded on the way.
 
     Args:
         values: a list, an array or a tensor of numbers or bools.
@@ -29,33 +53,25 @@ def finite_numbers(values: object, name: str, place: Callable[[int], str] | None
 
     Raises:
         AlignmentError: there is none, or more than one dimension.
-        SampleError: one is no finite number within float32's range.
+        SampleError: they are no ordered collection, or one is refused by `checked_reward`.
     """
     called = place or f"{name}[{{}}]".format
     shape = getattr(values, "shape", None)
-    if shape is not None and len(shape) != 1:
+    if isinstance(shape, tuple) and len(cast("Any", shape)) != 1:
         raise AlignmentError(
-            f"{name} has shape {tuple(shape)}, expected one dimension: flatten it, one value a completion"
+            f"{name} has shape {tuple(cast('Any', shape))}, expected one dimension: flatten it, one value a completion"
         )
-    numbers = _read(values, name, called)
-    wrong = np.flatnonzero(~(np.abs(numbers) <= _LARGEST))
-    if len(wrong):
-        raise SampleError(
-            f"{called(int(wrong[0]))} is {numbers[wrong[0]]}, expected a finite float32 number: repair what gives it"
-        )
-    return numbers
-
-
-def _read(values: object, name: str, called: Callable[[int], str]) -> DoubleArray:
+    refuse_masked(values, name)
     array = flat_array(values, "fiub")
-    if array is not None:
-        return array.astype(np.float64)
-    items = plain_list(values, name)
-    if not items:
+    given: AnyArray | list[Any] = listed(values, name, "one value for every completion") if array is None else array
+    if len(given) == 0:
         raise AlignmentError(f"{name} is empty, expected one number for every completion")
-    if set(map(type, items)) <= {float, int, bool}:
+    if array is not None or set(map(type, given)) <= _PLAIN:
         with contextlib.suppress(OverflowError):  # an int that no float holds is refused below, by its place
-            return np.array(items, dtype=np.float64)
+            numbers = np.array(given, dtype=np.float64)
+            if (np.abs(numbers) < _EXACT).all():
+                return numbers
+    items = given if isinstance(given, list) else cast("list[Any]", given.tolist())
     return np.array([checked_reward(item, called(index)) for index, item in enumerate(items)])
 
 
@@ -66,16 +82,15 @@ def flat_array(values: Any, kinds: str) -> AnyArray | None:  # noqa: ANN401 - wh
     return array if fits else None
 
 
-def plain_list(values: Any, name: str) -> list[Any]:  # noqa: ANN401 - whatever a caller holds
-    """Give a sequence, an array or a tensor as a list of plain values.
+def _is_no_number(value: Any) -> bool:  # noqa: ANN401 - as above
+    """Tell text, which float would parse, and arrays, of which it would take the only or a hidden value."""
+    array = isinstance(value, np.ndarray) and (cast("AnyArray", value).ndim > 0 or np.ma.is_masked(cast("Any", value)))
+    return array or isinstance(value, str | bytes | bytearray)
 
-    Raises:
-        SampleError: it is no collection of values.
-    """
-    given: Any = values.tolist() if hasattr(values, "tolist") else values
-    if not hasattr(given, "__iter__") or isinstance(given, str | bytes | Mapping):
-        raise SampleError(f"{name} is {describe_kind(values)}, expected one value for every completion: pass a list")
-    items: list[Any] = list(given)
-    if not any(hasattr(kind, "item") for kind in set(map(type, items))):
-        return items
-    return [value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value for value in items]
+
+def _exactly(value: Any) -> Any:  # noqa: ANN401 - as above
+    """Give a whole number as an int, which compares with a float without rounding; anything else as it is."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value

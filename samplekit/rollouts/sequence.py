@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from samplekit.build import build_sample
-from samplekit.errors import SampleError
 from samplekit.rollouts.completion import Completion
 from samplekit.sample import Sample
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_whole_number
 
 
 @dataclass(frozen=True)
@@ -70,13 +68,3 @@ def build_sequence(parts: Sequence[Part], max_length: int | None, info: Mapping[
         max_length=max_length,
         info={**info, **({"cut_tokens": excess} if excess else {})},
     )
-
-
-def refuse_length(max_length: object) -> None:
-    """Refuse a max_length that is none.
-
-    Raises:
-        SampleError: it is no whole number of 2 or more.
-    """
-    if max_length is not None and not (is_whole_number(max_length) and max_length >= 2):
-        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more: count full sequences")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samplekit.rollouts.advantages import Baseline, BoolArray, Scale, group_advantages
+from samplekit.rollouts.advantages import BoolArray, group_advantages
 from samplekit.rollouts.scores import DoubleArray
+from samplekit.rollouts.settings import Baseline, Scale
 from samplekit.sample.arrays import IntArray
 
 

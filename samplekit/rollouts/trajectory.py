@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 from samplekit.errors import SampleError
-from samplekit.rollouts.completion import Completion, checked_reward, ids_from_decimal
-from samplekit.rollouts.frozen import rebuild, refuse_no_id, several
-from samplekit.sample.arrays import IntArray, freeze, ids_array
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.frozen import rebuild
+from samplekit.rollouts.listed import one_or_more
+from samplekit.rollouts.names import group_id
+from samplekit.rollouts.sampled import sampled_ids
+from samplekit.rollouts.scores import checked_reward
+from samplekit.sample.arrays import IntArray, freeze
 from samplekit.sample.kinds import describe_kind
 
 
@@ -36,7 +40,7 @@ class Step:
     def __init__(self, prompt: object, completion: Completion) -> None:
         if not isinstance(completion, Completion):
             raise SampleError(f"step.completion is {describe_kind(completion)}, expected a Completion")
-        object.__setattr__(self, "prompt", ids_array(ids_from_decimal(prompt), "step.prompt"))
+        object.__setattr__(self, "prompt", sampled_ids(prompt, "step.prompt"))
         object.__setattr__(self, "completion", completion)
 
     @property
@@ -68,21 +72,22 @@ class Trajectory:
     Args:
         steps: one or more, in the order in which they were taken.
         reward: the episode's score, finite; None while unscored.
-        group: what the episodes have in common that are compared with this one, such as their task's id.
+        group: what the episodes have in common that are compared with this one, such as their task's id: text or a
+            whole number of 64 bits.
 
     Raises:
-        SampleError: there is no step, one is no Step, the reward is not finite, or the group is not hashable.
+        SampleError: there is no step, one is no Step, the reward is not finite, or the group is neither text nor
+            a whole number.
     """
 
     steps: tuple[Step, ...]
     reward: float | None
-    group: str | None
+    group: str | int | None
 
-    def __init__(self, steps: Sequence[Step], *, reward: float | None = None, group: str | None = None) -> None:
-        refuse_no_id(group, "group")
-        object.__setattr__(self, "steps", several(steps, Step, "steps"))
+    def __init__(self, steps: Sequence[Step], *, reward: float | None = None, group: str | int | None = None) -> None:
+        object.__setattr__(self, "steps", one_or_more(steps, Step, "steps"))
         object.__setattr__(self, "reward", None if reward is None else checked_reward(reward, "trajectory.reward"))
-        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "group", group_id(group, "group"))
 
     def with_reward(self, reward: float) -> Trajectory:
         """Give the same trajectory with a score."""

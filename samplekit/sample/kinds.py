@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -21,13 +21,9 @@ def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
-def is_hashable(value: object) -> TypeGuard[Hashable]:
-    """Tell whether a value can name something; a tuple looks so even where it holds a list, hence it is tried."""
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def is_group_id(value: object) -> TypeGuard[str | int]:
+    """Tell whether a value can name a group: text, or a whole number that JSON's readers hold (64 bits)."""
+    return isinstance(value, str) or (is_whole_number(value) and -(2**63) <= value < 2**63)
 
 
 def is_whole_number(value: object) -> TypeGuard[int]:

@@ -110,6 +110,8 @@ def test_rewards_that_are_equal_up_to_rounding_give_exactly_zero(rewards, settin
 @pytest.mark.parametrize(
     "rewards",
     [
+        [2**53 - 1, 2**53],
+        [float(np.float32(0.95)), float(np.float32(0.95)) + 5 * 2.0**-24],
         [0.7, 0.7001],
         [0.7, 0.700001],
         [1e8, 1e8 + 1],
@@ -144,7 +146,7 @@ KINDS = {
 
 @pytest.mark.parametrize("rewards", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("groups", [["p", "r"] * 2, ("p", "r") * 2, np.array([7, 3, 7, 3]), torch.tensor([7, 3, 7, 3]),
-    [(1, "a"), "1", (1, "a"), "1"], [1, "1", 1, "1"], np.array(["p", "r"] * 2)], ids=str)  # fmt: skip
+    [np.int64(1), "1"] * 2, [1, "1", 1, "1"], np.array(["p", "r"] * 2)], ids=str)  # fmt: skip
 def test_rewards_and_ids_come_in_any_form(rewards, groups):
     found = sk.group_advantages(rewards([1, 0, 0, 1]), groups, scale="none")
     assert found.tolist() == [0.5, -0.5, -0.5, 0.5]
@@ -196,8 +198,11 @@ def test_rewards_of_another_shape_are_refused(rewards):
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        (["a", None], "None at index 1"), ([math.nan, math.nan], "nan"), ([["a"], ["a"]], "cannot be compared"),
-        ("ab", "groups is a str"), (5, "groups is 5"), ({"a": 1}, "groups is a dict"),
+        (["a", None], r"groups\[1\] is None"), ([math.nan, math.nan], r"groups\[0\] is nan"), ([["a"], ["a"]], r"\[0\] is \['a'\]"),
+        ([1, True], r"groups\[1\] is True"), ([1, 1.0], r"groups\[1\] is 1.0"), (np.array([True, True]), r"groups\[0\] is True"),
+        (np.array([1.0, 1.0]), r"groups\[0\] is 1.0"), ([(1, "a")] * 2, r"groups\[0\] is \(1, 'a'\)"),
+        ("ab", "groups is a str"), (5, "groups is 5"), ({"a": 1}, "groups is a dict"), ({"a", "b"}, "groups is a set"),
+        (np.ma.array([1, 1], mask=[0, 1]), "groups holds a masked value at index 1"),
     ],
 )  # fmt: skip
 def test_ids_that_are_none_are_refused(groups, words):

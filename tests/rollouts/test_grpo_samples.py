@@ -110,6 +110,8 @@ def test_what_max_length_would_cut_is_overlong_too():
         ("length", True),
         ("LENGTH", True),
         ("STOP_REASON_LENGTH", True),
+        ("max_tokens", True),
+        ("STOP_REASON_MAX_TOKENS", True),
         ("stop", False),
         (None, False),
         ("<eos>", False),
@@ -173,7 +175,7 @@ def test_what_cannot_be_compared_is_named(groups, words, overlong):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("scale", "var"), ("baseline", None), ("overlong", "cut"), ("overlong", None), ("max_length", 1), ("max_length", True),
-     ("max_length", 2.0)],
+     ("max_length", 2.0), ("drop_degenerate", "x"), ("drop_degenerate", 1), ("drop_degenerate", None), ("drop_degenerate", np.True_)],
 )  # fmt: skip
 def test_settings_that_are_none_are_refused_even_without_groups(name, value):
     with pytest.raises(sk.SampleError, match=f"^{name} is "):

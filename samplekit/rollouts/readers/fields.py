@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from samplekit.errors import SampleError
-from samplekit.rollouts.completion import Completion, ids_from_decimal
-from samplekit.sample.arrays import FloatArray, IntArray, floats_array, ids_array
-from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.rollouts.completion import Completion
+from samplekit.rollouts.group import Group
+from samplekit.rollouts.listed import listed
+from samplekit.rollouts.names import group_id
+from samplekit.rollouts.sampled import sampled_ids, sampled_logprobs
+from samplekit.sample.arrays import FloatArray, IntArray
+from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence, is_whole_number
 
 
 def field(value: Any, name: str) -> Any:  # noqa: ANN401 - any package's answer
@@ -40,13 +45,86 @@ def prompt_ids(prompt: Any, where: str) -> IntArray:  # noqa: ANN401 - whatever 
         raise SampleError(f"{where} is {describe_kind(prompt)}, expected token ids: text is never encoded again")
     chunks = field(prompt, "chunks")
     if chunks is None:
-        return ids_array(ids_from_decimal(prompt), where)
+        return sampled_ids(prompt, where)
     texts = [field(chunk, "encoded_text") for chunk in entries(chunks, f"{where}.chunks")]
     parts = [
-        ids_array(ids_from_decimal(field(text, "tokens")), f"{where}.chunks[{index}].encoded_text.tokens")
+        sampled_ids(field(text, "tokens"), f"{where}.chunks[{index}].encoded_text.tokens")
         for index, text in enumerate(texts)
     ]
     return np.concatenate(parts)
+
+
+def in_order(items: Sequence[Any], where: str) -> Sequence[Any]:
+    """Give choices in the order of their index; as they stand where none has one.
+
+    Raises:
+        SampleError: the indices are not 0 to n - 1, each once: a choice is missing, or there twice.
+    """
+    numbers = [field(item, "index") for item in items]
+    if all(number is None for number in numbers):
+        return items
+    for place, number in enumerate(numbers):
+        if not is_whole_number(number):
+            raise SampleError(f"{where}[{place}].index is {number!r:.80}, expected a whole number: number all or none")
+    if sorted(numbers) != list(range(len(items))):
+        raise SampleError(
+            f"{where} hold the indices {sorted(numbers)}, expected 0 to {len(items) - 1}, each once: one is missing or "
+            "told twice, so pass one whole response"
+        )
+    return [items[place] for place in sorted(range(len(items)), key=numbers.__getitem__)]
+
+
+def reason_text(reason: Any) -> Any:  # noqa: ANN401 - any engine's answer
+    """Give why a completion ended as text: the type of a mapping, the value (or else the name) of an Enum."""
+    if is_mapping(reason):
+        return reason_text(reason.get("type"))  # SGLang's own says what matched beside it
+    if isinstance(reason, Enum):
+        return reason.value if isinstance(reason.value, str) else reason.name
+    return reason
+
+
+def one_each(values: Any, num_prompts: int, name: str) -> list[Any]:  # noqa: ANN401 - whatever a caller holds
+    """Give one value for each prompt; None where there are none.
+
+    Raises:
+        SampleError: values is no ordered collection.
+        AlignmentError: it holds another number of them.
+    """
+    if values is None:
+        return [None] * num_prompts
+    found = listed(values, name, "one value for each prompt")
+    if len(found) != num_prompts:
+        raise AlignmentError(f"{name} holds {len(found)} values, expected one for each of {num_prompts} prompts")
+    return found
+
+
+def ids_of_groups(ids: Any, num_prompts: int) -> list[str | int | None]:  # noqa: ANN401 - whatever a caller holds
+    """Give each group's id.
+
+    Raises:
+        SampleError: ids is no ordered collection, or one is neither text nor a whole number.
+        AlignmentError: it holds another number of them.
+    """
+    return [group_id(value, f"ids[{number}]") for number, value in enumerate(one_each(ids, num_prompts, "ids"))]
+
+
+def apart(groups: list[Group]) -> list[Group]:
+    """Give groups back where no two prompts have one id: their completions would be compared.
+
+    Raises:
+        SampleError: naming both. One prompt that was asked several times may have one id.
+    """
+    first: dict[str | int, int] = {}
+    for number, group in enumerate(groups):
+        if group.id is None:
+            continue
+        other = first.setdefault(group.id, number)
+        if not np.array_equal(groups[other].prompt, group.prompt):
+            raise SampleError(
+                f"ids[{number}] is {group.id!r}, and so is ids[{other}], whose prompt is another, expected an id for "
+                "each prompt: completions of one id are compared"
+            )
+    return groups
 
 
 def completion_at(where: str, tokens: object, logprobs: object, **kept: Any) -> Completion:  # noqa: ANN401 - passed on
@@ -67,9 +145,10 @@ def top_logprob(options: Any, token: int, where: str) -> float | None:  # noqa: 
     Raises:
         SampleError: the token is not among them.
     """
-    if not hasattr(options, "get"):
+    if not is_mapping(options):
         raise SampleError(f"{where} is {describe_kind(options)}, expected a mapping of token ids to logprobs")
-    found: Any = options.get(token, options.get(str(token)))
+    by_id: Mapping[Any, Any] = options
+    found: Any = by_id.get(token, by_id.get(str(token)))
     if found is None:
         raise SampleError(f"{where} has no logprob of token {token}, expected the one that was sampled")
     return found if isinstance(found, int | float) else field(found, "logprob")
@@ -84,4 +163,4 @@ def prompt_logprobs(values: Any, prompt: IntArray, where: str) -> FloatArray | N
         raise SampleError(f"{where} holds {len(given)} values, the prompt {len(prompt)} tokens, expected one for each")
     rest = zip(prompt.tolist()[1:], given[1:], strict=True)
     read = [top_logprob(item, token, f"{where}[{n}]") for n, (token, item) in enumerate(rest, start=1)]
-    return floats_array([0.0, *read], where)
+    return sampled_logprobs([0.0, *read], where, start=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,31 @@ import numpy as np
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
-from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids, prompt_logprobs
+from samplekit.rollouts.listed import listed
+from samplekit.rollouts.readers.fields import (
+    apart,
+    completion_at,
+    entries,
+    field,
+    ids_of_groups,
+    in_order,
+    one_each,
+    prompt_ids,
+    prompt_logprobs,
+    reason_text,
+)
+from samplekit.rollouts.sampled import sampled_ids
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_mapping, is_whole_number
+from samplekit.sample.kinds import is_whole_number
 from samplekit.sample.shared_start import shared_start
 
 _ASK_FOR_IDS = "ask for them (vLLM: return_token_ids=True in the request), for text is never encoded again"
 _ASK_FOR_LOGPROBS = "ask for them (logprobs=1 for completions, logprobs=True for chat)"
+_ONE_EACH = "one value for every sampled token"
 _TOKEN_ID = "token_id:"  # noqa: S105 - how vLLM writes a token with return_tokens_as_token_ids
-_STAND_IN = -9999.0  # what OpenAI and vLLM write for a logprob that they do not know or that is -inf
 
 
-def group_from_openai(response: object, prompt: object = None, *, id: str | None = None) -> Group:  # noqa: A002
+def group_from_openai(response: object, prompt: object = None, *, id: str | int | None = None) -> Group:  # noqa: A002
     """Read the response of one completion or chat request: a prompt and its ``n`` choices.
 
     Token ids are taken from ``choices[i].token_ids``, from ``choices[i].logprobs.token_ids``, or from tokens that are
@@ -34,8 +47,9 @@ def group_from_openai(response: object, prompt: object = None, *, id: str | None
         id: the group's id; give requests of one prompt the same one, and their choices are compared.
 
     Raises:
-        SampleError: ids or logprobs are missing (the message says which option asks for them), the prompts differ, or
-            a choice cannot be a completion; the message names it.
+        SampleError: ids or logprobs are missing (the message says which option asks for them), the prompts differ, ids
+            are told in two places and differ, a choice's index is missing or there twice, or a choice cannot be a
+            completion; the message names it.
     """
     choices = _choices(response)
     return _group(response, choices, 0, prompt, id)
@@ -46,7 +60,7 @@ def groups_from_openai(
     num_samples: int,
     prompts: Sequence[object] | None = None,
     *,
-    ids: Sequence[str | None] | None = None,
+    ids: Sequence[str | int | None] | None = None,
 ) -> list[Group]:
     """Read the response of one completion request of several prompts, one group a prompt.
 
@@ -54,7 +68,8 @@ def groups_from_openai(
         response: as `group_from_openai` takes it; the choices of a prompt stand together, in the order of the prompts.
         num_samples: choices a prompt (``n`` of the request).
         prompts: the ids that were sent, prompt by prompt, or None.
-        ids: each group's id; None leaves groups without one.
+        ids: each group's id; None leaves groups without one. Two prompts cannot have one id; one that stands in the
+            request several times can.
 
     Raises:
         AlignmentError: the choices cannot be shared out, or prompts or ids are another number than the groups.
@@ -62,39 +77,36 @@ def groups_from_openai(
     """
     choices = _choices(response)
     if not is_whole_number(num_samples) or num_samples < 1:
-        raise SampleError(f"num_samples is {num_samples!r}, expected a whole number of 1 or more: the request's n")
+        raise SampleError(f"num_samples is {num_samples!r:.80}, expected a whole number of 1 or more: the request's n")
     num_groups, rest = divmod(len(choices), num_samples)
     if rest:
         raise AlignmentError(f"response.choices holds {len(choices)} choices, expected a multiple of {num_samples}")
-    for name, values in (("prompts", prompts), ("ids", ids)):
-        if values is not None and len(values) != num_groups:
-            raise AlignmentError(f"{name} holds {len(values)} values, response.choices are of {num_groups} prompts")
-    return [
-        _group(
-            response,
-            choices[number * num_samples : (number + 1) * num_samples],
-            number * num_samples,
-            None if prompts is None else prompts[number],
-            None if ids is None else ids[number],
-        )
-        for number in range(num_groups)
-    ]
+    sent, names = one_each(prompts, num_groups, "prompts"), ids_of_groups(ids, num_groups)
+    firsts = range(0, len(choices), num_samples)
+    return apart(
+        [
+            _group(response, choices[first : first + num_samples], first, prompt, name)
+            for first, prompt, name in zip(firsts, sent, names, strict=True)
+        ]
+    )
 
 
 def _choices(response: object) -> Sequence[Any]:
-    """Give the choices in the order of their index."""
-    choices = entries(field(response, "choices"), "response.choices")
-    numbers = [field(choice, "index") for choice in choices]
-    if not all(map(is_whole_number, numbers)):
-        return choices
-    return [choices[place] for place in sorted(range(len(choices)), key=numbers.__getitem__)]
+    return in_order(entries(field(response, "choices"), "response.choices"), "response.choices")
 
 
-def _group(response: Any, choices: Sequence[Any], first: int, prompt: object, name: str | None) -> Group:  # noqa: ANN401
+def _group(
+    response: Any,  # noqa: ANN401 - any server's answer
+    choices: Sequence[Any],
+    first: int,
+    prompt: object,
+    name: str | int | None,
+) -> Group:
     places = [f"response.choices[{index}]" for index in range(first, first + len(choices))]
     ids = _prompt(response, choices, places, prompt)
     completions = [_completion(choice, where) for choice, where in zip(choices, places, strict=True)]
-    given = field(choices[0], "prompt_logprobs") or field(response, "prompt_logprobs")
+    given = field(choices[0], "prompt_logprobs")
+    given = field(response, "prompt_logprobs") if given is None else given
     return Group(ids, completions, id=name, prompt_logprobs=prompt_logprobs(given, ids, "prompt_logprobs"))
 
 
@@ -123,35 +135,49 @@ def _prompt(response: Any, choices: Sequence[Any], places: Sequence[str], prompt
 def _completion(choice: Any, where: str) -> Completion:  # noqa: ANN401 - any server's answer
     logprobs = field(choice, "logprobs")
     values = _logprobs(logprobs, where)
-    for index, value in enumerate(values):
-        if isinstance(value, float | int) and value <= _STAND_IN:
-            raise SampleError(
-                f"{where}.logprobs holds {value} at index {index}, which stands for an unknown one, expected the "
-                "sampled token's own logprob"
-            )
-    return completion_at(where, _ids(choice, logprobs, where), values, stop_reason=_stop_reason(choice))
-
-
-def _stop_reason(choice: Any) -> Any:  # noqa: ANN401 - any server's answer
-    reason = field(choice, "finish_reason")
-    return field(reason, "type") if is_mapping(reason) else reason  # SGLang's own says what matched beside it
+    reason = reason_text(field(choice, "finish_reason"))
+    return completion_at(where, _ids(choice, logprobs, where), values, stop_reason=reason)
 
 
 def _logprobs(logprobs: Any, where: str) -> list[Any]:  # noqa: ANN401 - any server's answer
     flat, content = field(logprobs, "token_logprobs"), field(logprobs, "content")
     if flat is None and content is None:
         raise SampleError(f"{where} has no logprobs, expected one for every token: {_ASK_FOR_LOGPROBS}")
-    return [field(item, "logprob") for item in content] if flat is None else list(flat)
+    if flat is not None:
+        return listed(flat, f"{where}.logprobs.token_logprobs", _ONE_EACH)
+    return [field(item, "logprob") for item in listed(content, f"{where}.logprobs.content", _ONE_EACH)]
 
 
-def _ids(choice: Any, logprobs: Any, where: str) -> Any:  # noqa: ANN401 - any server's answer
+def _ids(choice: Any, logprobs: Any, where: str) -> IntArray:  # noqa: ANN401 - any server's answer
+    """Find the ids wherever they are told, and hold all of them to the same ones."""
+    told = list(_told(choice, logprobs, where))
+    if not told:
+        raise SampleError(f"{where} has no token_ids, expected the ids that were sampled: {_ASK_FOR_IDS}")
+    (first, ids), *others = [(place, sampled_ids(values, place, may_be_empty=True)) for place, values in told]
+    for place, other in others:
+        if not np.array_equal(ids, other):
+            raise SampleError(
+                f"{place} differs from {first} at index {shared_start(ids, other)}, expected one record of what was "
+                "sampled: look at what merged them"
+            )
+    return ids
+
+
+def _told(choice: Any, logprobs: Any, where: str) -> Iterator[tuple[str, list[Any]]]:  # noqa: ANN401 - as above
+    """Yield where ids are told, and what is told there."""
+    place = f"{where}.token_ids"
     ids = field(choice, "token_ids")
     if ids is not None:
-        return list(ids)
+        yield place, listed(ids, place, _ONE_EACH)
+    place = f"{where}.logprobs.token_ids"
     ids = field(logprobs, "token_ids")
     if ids is not None:  # together's SDK types them as floats
-        return [int(item) if isinstance(item, float) and item.is_integer() else item for item in ids]
-    written = field(logprobs, "tokens") or [field(item, "token") for item in field(logprobs, "content") or ()]
-    if not written or not all(isinstance(item, str) and item.startswith(_TOKEN_ID) for item in written):
-        raise SampleError(f"{where} has no token_ids, expected the ids that were sampled: {_ASK_FOR_IDS}")
-    return [item.removeprefix(_TOKEN_ID) for item in written]
+        given = listed(ids, place, _ONE_EACH)
+        yield place, [int(item) if isinstance(item, float) and item.is_integer() else item for item in given]
+    for name in ("tokens", "content"):
+        given = field(logprobs, name)
+        place = f"{where}.logprobs.{name}"
+        items = [] if given is None else listed(given, place, _ONE_EACH)
+        written = items if name == "tokens" else [field(item, "token") for item in items]
+        if written and all(isinstance(item, str) and item.startswith(_TOKEN_ID) for item in written):
+            yield place, [item.removeprefix(_TOKEN_ID) for item in written]

@@ -7,11 +7,21 @@ from typing import Any
 
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.rollouts.group import Group
-from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids
+from samplekit.rollouts.listed import listed
+from samplekit.rollouts.readers.fields import (
+    apart,
+    completion_at,
+    entries,
+    field,
+    ids_of_groups,
+    prompt_ids,
+    reason_text,
+)
+from samplekit.rollouts.sampled import is_empty
 
 
 def groups_from_together(
-    result: object, prompts: Sequence[object], *, ids: Sequence[str | None] | None = None
+    result: object, prompts: Sequence[object], *, ids: Sequence[str | int | None] | None = None
 ) -> list[Group]:
     """Read what together's SDK sampled, one group a prompt.
 
@@ -20,23 +30,24 @@ def groups_from_together(
     Args:
         result: what `sample_batch` or `sample` gives, or a finished sample operation, or the JSON of any of them.
         prompts: what was sampled from, in the same order: token ids, or model inputs as they were sent.
-        ids: each group's id; None leaves groups without one.
+        ids: each group's id; None leaves groups without one. Two prompts cannot have one id; one that was sampled from
+            several times can.
 
     Raises:
         AlignmentError: there is not one result, and one id, for each prompt, or not one logprob for each of its tokens.
         SampleError: a completion cannot be one; the message names it.
     """
     found = _results(result)
-    names = [None] * len(prompts) if ids is None else list(ids)
-    if not len(found) == len(prompts) == len(names):
-        raise AlignmentError(
-            f"results holds {len(found)} results, prompts {len(prompts)} and ids {len(names)}, expected one result and "
-            "one id for each prompt"
-        )
-    return [
-        _group(item, prompt, name, index)
-        for index, (item, prompt, name) in enumerate(zip(found, prompts, names, strict=True))
-    ]
+    sent = listed(prompts, "prompts", "what was sampled from, one for each result")
+    if len(found) != len(sent):
+        raise AlignmentError(f"results holds {len(found)} results, prompts {len(sent)}, expected one for each prompt")
+    names = ids_of_groups(ids, len(sent))
+    return apart(
+        [
+            _group(item, prompt, name, index)
+            for index, (item, prompt, name) in enumerate(zip(found, sent, names, strict=True))
+        ]
+    )
 
 
 def _results(result: Any) -> Sequence[Any]:  # noqa: ANN401 - the SDK's answer
@@ -46,12 +57,13 @@ def _results(result: Any) -> Sequence[Any]:  # noqa: ANN401 - the SDK's answer
     return [result] if field(result, "sequences") is not None else entries(result, "results")
 
 
-def _group(result: Any, prompt: object, name: str | None, index: int) -> Group:  # noqa: ANN401 - the SDK's answer
+def _group(result: Any, prompt: object, name: str | int | None, index: int) -> Group:  # noqa: ANN401 - the SDK's answer
     where = f"results[{index}]"
     sequences = entries(field(result, "sequences"), f"{where}.sequences")
     completions = [_completion(item, f"{where}.sequences[{number}]") for number, item in enumerate(sequences)]
     ids = prompt_ids(prompt, f"prompts[{index}]")
-    logprobs = field(result, "prompt_logprobs") or None  # value 0 is a placeholder already
+    logprobs = field(result, "prompt_logprobs")
+    logprobs = None if is_empty(logprobs) else logprobs  # value 0 is a placeholder already
     try:
         return Group(ids, completions, id=name, prompt_logprobs=logprobs)
     except SampleError as error:
@@ -59,7 +71,7 @@ def _group(result: Any, prompt: object, name: str | None, index: int) -> Group: 
 
 
 def _completion(sequence: Any, where: str) -> Any:  # noqa: ANN401 - the SDK's answer
-    reason = field(sequence, "stop_reason")
+    reason = reason_text(field(sequence, "stop_reason"))
     return completion_at(
         where,
         field(sequence, "tokens"),

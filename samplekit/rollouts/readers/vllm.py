@@ -7,10 +7,21 @@ from typing import Any
 from samplekit.errors import SampleError
 from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
-from samplekit.rollouts.readers.fields import completion_at, entries, field, prompt_ids, prompt_logprobs, top_logprob
+from samplekit.rollouts.listed import listed
+from samplekit.rollouts.readers.fields import (
+    completion_at,
+    entries,
+    field,
+    in_order,
+    prompt_ids,
+    prompt_logprobs,
+    reason_text,
+    top_logprob,
+)
+from samplekit.rollouts.sampled import sampled_ids
 
 
-def group_from_vllm(output: object, *, id: str | None = None) -> Group:  # noqa: A002 - as Group calls it
+def group_from_vllm(output: object, *, id: str | int | None = None) -> Group:  # noqa: A002 - as Group calls it
     """Read one RequestOutput: a prompt and its completions.
 
     Args:
@@ -24,7 +35,7 @@ def group_from_vllm(output: object, *, id: str | None = None) -> Group:  # noqa:
     if prompt is None:
         raise SampleError("output has no prompt_token_ids, expected a RequestOutput of vLLM")
     ids = prompt_ids(prompt, "output.prompt_token_ids")
-    found = entries(field(output, "outputs"), "output.outputs")
+    found = in_order(entries(field(output, "outputs"), "output.outputs"), "output.outputs")
     return Group(
         ids,
         [_completion(item, f"output.outputs[{number}]") for number, item in enumerate(found)],
@@ -36,11 +47,13 @@ def group_from_vllm(output: object, *, id: str | None = None) -> Group:  # noqa:
 def _completion(output: Any, where: str) -> Completion:  # noqa: ANN401 - the engine's answer
     tokens, logprobs = field(output, "token_ids"), field(output, "logprobs")
     if tokens is None or logprobs is None:
-        missing = "token_ids" if tokens is None else "logprobs: ask with SamplingParams(logprobs=0)"
-        raise SampleError(f"{where} has no {missing}")
-    ids = list(tokens)
+        missing, advice = "logprobs", "ask with SamplingParams(logprobs=0)"
+        if tokens is None:
+            missing, advice = "token_ids", "pass a RequestOutput as LLM.generate gives it"
+        raise SampleError(f"{where} has no {missing}, expected one for every sampled token: {advice}")
+    ids = sampled_ids(tokens, f"{where}.token_ids", may_be_empty=True)
     values: Any = [
-        top_logprob(item, ids[place], f"{where}.logprobs[{place}]") if place < len(ids) else 0.0
-        for place, item in enumerate(logprobs)
+        top_logprob(item, int(ids[place]), f"{where}.logprobs[{place}]") if place < len(ids) else 0.0
+        for place, item in enumerate(listed(logprobs, f"{where}.logprobs", "one mapping for every sampled token"))
     ]
-    return completion_at(where, ids, values, stop_reason=field(output, "finish_reason"))
+    return completion_at(where, ids, values, stop_reason=reason_text(field(output, "finish_reason")))
