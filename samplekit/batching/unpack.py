@@ -74,13 +74,13 @@ def _attended_ranges(shape: tuple[Any, ...], collated: Mapping[str, Any]) -> tup
             f"batch holds {sorted(collated)}, expected an attention_mask, which says where rows are padded: pass the "
             "SampleBatch of rows that have none"
         )
-    seen = _plain(collated["attention_mask"]) != 0
+    seen = _plain(collated["attention_mask"]).astype(np.bool_)
     if seen.ndim != 2:
         raise AlignmentError(f"attention_mask has shape {seen.shape}, expected rows (B, T): pass the collator's own")
     firsts: IntArray = seen.argmax(axis=1)
     sizes: IntArray = seen.sum(axis=1)
-    columns: IntArray = np.arange(seen.shape[1])
-    runs: AnyArray = (columns >= firsts[:, None]) & (columns < (firsts + sizes)[:, None])
+    columns = np.arange(int(seen.shape[1]), dtype=np.int64)
+    runs = (columns >= firsts[:, None]) & (columns < (firsts + sizes)[:, None])
     if not np.array_equal(runs, seen):
         raise AlignmentError("attention_mask leaves out tokens inside a row, expected padding at its ends only")
     shifted = _shift_of(shape, np.full(len(seen), seen.shape[1]))
