@@ -270,3 +270,18 @@ def test_a_number_that_no_float_holds_is_no_metric_and_an_answer_error():
     assert answers.parse_metrics({"metrics": {"a": 10**400, "b": 1, "c": float("inf")}}) == {"b": 1, "c": float("inf")}
     with pytest.raises(AnswerError, match="'n'"):
         answers.as_float(10**400, "n")
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@pytest.mark.parametrize("inner", ["1", "NaN", '"[[[[{{{{"', r'"\"[[[["', r'"\\"'])
+def test_answers_are_read_to_a_depth_of_64(opening, inner):
+    closing = {"[": "]", '{"a":': "}"}[opening]
+    answers.parse_json((opening * 64 + inner + closing * 64).encode())
+    with pytest.raises(answers.DeepAnswerError, match="deeper than 64"):
+        answers.parse_json((opening * 65 + inner + closing * 65).encode())
+
+
+def test_many_brackets_side_by_side_or_in_text_are_not_deep():
+    wide = [[index, {"a": ["[[[[" * 100]}] for index in range(1000)]
+    assert answers.parse_json(json.dumps(wide).encode()) == wide
+    assert answers.parse_json(json.dumps([float("inf"), *wide]).encode())[1:] == wide

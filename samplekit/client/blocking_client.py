@@ -17,7 +17,7 @@ from samplekit.client.resources import Resources
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
 from samplekit.client.settings import text, whole_number
-from samplekit.wire.names import SESSION_RETRIES
+from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
     import os
@@ -43,10 +43,12 @@ class Client:
         timeout: seconds one request may wait for an answer. Operations outlive it.
         max_retries: tries after the first of each request, where repeating does no harm.
         transport: an httpx transport to use instead of the network.
+        max_answer_bytes: how large an answer may be that is read into memory, decompressed; files of checkpoints are
+            written as they come, and bounded by the size that the service names.
 
     Raises:
         ServiceError: no key is known, or the URL is not safe.
-        SampleError: timeout or max_retries is out of range.
+        SampleError: timeout, max_retries or max_answer_bytes is out of range.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class Client:
         timeout: float = 300.0,
         max_retries: int = SESSION_RETRIES,
         transport: httpx.BaseTransport | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._endpoint = Endpoint.resolve(base_url, api_key, timeout)
+        self._endpoint = Endpoint.resolve(base_url, api_key, timeout, max_answer_bytes)
         self._http = httpx.Client(transport=transport, **http_options(self._endpoint))
         self._reminders = Reminders(self._endpoint.base_url)
         self._run_on(Runtime(), max_retries)
@@ -73,9 +76,17 @@ class Client:
         timeout: float = 300.0,
         max_retries: int = SESSION_RETRIES,
         transport: httpx.BaseTransport | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> Self:
         """Make a client on a clock, sleep and chance of one's own, as tests do."""
-        client = cls(base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries, transport=transport)
+        client = cls(
+            base_url=base_url,
+            api_key=api_key,
+            timeout=timeout,
+            max_retries=max_retries,
+            transport=transport,
+            max_answer_bytes=max_answer_bytes,
+        )
         client._run_on(runtime, max_retries)
         return client
 

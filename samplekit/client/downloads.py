@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +41,7 @@ def download_checkpoint(
     Raises:
         SampleError: the variant is unknown, or the folder is a file.
         ServiceError: the service will not give the files, or not with the sizes it named.
-        OSError: a file cannot be written.
+        OSError: a file cannot be written, or the disk lacks the room for all of them.
     """
     one_of("variant", variant, _VARIANTS)
     identity = text("checkpoint_id", checkpoint_id)
@@ -51,6 +53,7 @@ def download_checkpoint(
         _require_plain(item.filename)
     target.mkdir(parents=True, exist_ok=True)
     parts = [PartFile(target, item, f"{identity}/{variant}") for item in files]
+    _require_room(target, parts)
     for part in parts:
         yield from _complete(terms, part, lambda: _files(terms, identity, variant))
     return [part.publish() for part in parts]
@@ -72,6 +75,16 @@ def _require_plain(filename: str) -> None:
         raise ServiceError(
             f"the service names a file {shown(filename)}, expected a plain file name: nothing was fetched"
         )
+
+
+def _require_room(folder: Path, parts: list[PartFile]) -> None:
+    """Refuse sizes that the disk cannot hold, before it is full."""
+    missing, free = sum(part.num_missing for part in parts), shutil.disk_usage(folder).free
+    if missing > free:
+        reason = (
+            f"the service names {missing:,} bytes to fetch and {free:,} are free: make room, or name another folder"
+        )
+        raise OSError(errno.ENOSPC, reason, str(folder))
 
 
 class PartFile:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from samplekit.client.endpoint import head_of
-from samplekit.client.steps import Failure, Fetch, Flow, Held, Outcome, Pause, Request, Work
+from samplekit.client.intake import headers_of
+from samplekit.client.steps import Failure, Fetch, Flow, Held, Outcome, Pause, Reply, Request, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,10 +75,21 @@ class BlockingDriver:
     def _send(self, request: Request) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
         try:
-            response = self._http.send(self._endpoint.build(request))
+            response = self._http.send(self._endpoint.build(request), stream=True)
+            try:
+                return self._take_in(response)
+            finally:
+                response.close()
         except httpx.RequestError as error:
             return _failure(error)
-        return self._endpoint.reply(response)
+
+    def _take_in(self, response: httpx.Response) -> Outcome:
+        intake = self._endpoint.intake(response)
+        if intake.wants_more:
+            for piece in response.iter_bytes():
+                if not intake.add(piece):
+                    break
+        return self._endpoint.blotted(intake.outcome())
 
     def _fetch(self, step: Fetch) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
@@ -86,14 +97,13 @@ class BlockingDriver:
             response = self._http.send(self._endpoint.build(step.request), stream=True)
             try:
                 if not response.is_success:
-                    response.read()
-                    return self._endpoint.reply(response)
-                take = step.begin(head_of(response))
+                    return self._take_in(response)
+                take = step.begin(_head_of(response))
                 if take is not None:
                     for piece in response.iter_raw(_PIECE_BYTES):
                         take(piece)
                         step.after()
-                return head_of(response)
+                return _head_of(response)
             finally:
                 response.close()
         except httpx.RequestError as error:
@@ -192,10 +202,21 @@ class AsyncDriver:
     async def _send(self, request: Request) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
         try:
-            response = await self._http.send(self._endpoint.build(request))
+            response = await self._http.send(self._endpoint.build(request), stream=True)
+            try:
+                return await self._take_in(response)
+            finally:
+                await response.aclose()
         except httpx.RequestError as error:
             return _failure(error)
-        return self._endpoint.reply(response)
+
+    async def _take_in(self, response: httpx.Response) -> Outcome:
+        intake = self._endpoint.intake(response)
+        if intake.wants_more:
+            async for piece in response.aiter_bytes():
+                if not intake.add(piece):
+                    break
+        return self._endpoint.blotted(intake.outcome())
 
     async def _fetch(self, step: Fetch) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
@@ -203,14 +224,13 @@ class AsyncDriver:
             response = await self._http.send(self._endpoint.build(step.request), stream=True)
             try:
                 if not response.is_success:
-                    await response.aread()
-                    return self._endpoint.reply(response)
-                take = step.begin(head_of(response))
+                    return await self._take_in(response)
+                take = step.begin(_head_of(response))
                 if take is not None:
                     async for piece in response.aiter_raw(_PIECE_BYTES):
                         await asyncio.to_thread(take, piece)
                         step.after()
-                return head_of(response)
+                return _head_of(response)
             finally:
                 await response.aclose()
         except httpx.RequestError as error:
@@ -226,6 +246,11 @@ async def _finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
         except asyncio.CancelledError as raised:
             cancelled = raised
     return cancelled
+
+
+def _head_of(response: httpx.Response) -> Reply:
+    """Give status and headers of an answer whose body goes elsewhere."""
+    return Reply(response.status_code, headers_of(response), b"")
 
 
 def _failure(error: httpx.RequestError) -> Failure:

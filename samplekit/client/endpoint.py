@@ -11,8 +11,9 @@ import httpx
 
 from samplekit._version import __version__
 from samplekit.client.faults import without_secrets
-from samplekit.client.settings import positive, shown
-from samplekit.client.steps import Reply, Request
+from samplekit.client.intake import Intake
+from samplekit.client.settings import positive, shown, whole_number
+from samplekit.client.steps import Failure, Outcome, Request
 from samplekit.errors import ConnectionFailedError, ServiceError
 from samplekit.wire import names
 
@@ -51,19 +52,27 @@ class Endpoint:
     Attributes:
         base_url: without a trailing slash.
         timeout: seconds a request may wait for an answer.
+        max_answer_bytes: how large an answer may be that is read into memory.
     """
 
     base_url: str
     timeout: float
     key: ApiKey | None = field(default=None, repr=False)
+    max_answer_bytes: int = names.MAX_ANSWER_BYTES
 
     @classmethod
-    def resolve(cls, base_url: str | None, api_key: str | None, timeout: float) -> Endpoint:
+    def resolve(
+        cls,
+        base_url: str | None,
+        api_key: str | None,
+        timeout: float,
+        max_answer_bytes: int = names.MAX_ANSWER_BYTES,
+    ) -> Endpoint:
         """Take what the caller gave, else the environment, else the public service.
 
         Raises:
             ServiceError: the URL is not https (loopback aside), or no key is known.
-            SampleError: the timeout is no number above 0.
+            SampleError: the timeout is no number above 0, or max_answer_bytes no whole number above 0.
         """
         if base_url is not None and not isinstance(base_url, str):
             raise ServiceError(f"base_url is {shown(base_url)}, expected a URL like {names.DEFAULT_BASE_URL}")
@@ -80,7 +89,8 @@ class Endpoint:
             )
         if not key.isascii() or not key.isprintable():
             raise ServiceError("api_key holds characters no key has: copy it again, without quotes or line breaks")
-        return cls(url, positive("timeout", timeout), ApiKey(key) if key else None)
+        largest = whole_number("max_answer_bytes", max_answer_bytes, least=1)
+        return cls(url, positive("timeout", timeout), ApiKey(key) if key else None, largest)
 
     @property
     def is_local(self) -> bool:
@@ -98,7 +108,8 @@ class Endpoint:
         if not request.authorized:
             require_safe(url, "the service's URL for payloads")
         host = httpx.URL(url).netloc.decode("ascii")
-        headers = {"host": host, "user-agent": USER_AGENT, "accept": "application/json", **request.headers}
+        headers = {"host": host, "user-agent": USER_AGENT, "accept": "application/json"}
+        headers |= {"accept-encoding": "identity", **request.headers}
         if request.authorized and self.key is not None:
             headers[names.AUTHORIZATION] = f"Bearer {self.key.reveal()}"
         if request.body is not None:
@@ -115,17 +126,15 @@ class Endpoint:
             extensions={"timeout": timeout.as_dict()},
         )
 
-    def reply(self, response: httpx.Response) -> Reply:
-        """Read an answer; a key that an error repeats is blotted out."""
-        reply = replace(head_of(response), body=response.content)
-        if self.key is None or reply.status < 400:
-            return reply
-        return replace(reply, body=reply.body.replace(self.key.reveal().encode(), b"***"))
+    def intake(self, response: httpx.Response) -> Intake:
+        """Give what takes the body of an answer, as far as it is taken."""
+        return Intake(response, self.max_answer_bytes)
 
-
-def head_of(response: httpx.Response) -> Reply:
-    """Give status and headers of an answer whose body was not read."""
-    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, b"")
+    def blotted(self, outcome: Outcome) -> Outcome:
+        """Give an answer; a key that an error repeats is blotted out."""
+        if self.key is None or isinstance(outcome, Failure) or outcome.status < 400:
+            return outcome
+        return replace(outcome, body=outcome.body.replace(self.key.reveal().encode(), b"***"))
 
 
 class PieceStream(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -9,11 +9,11 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from samplekit.client.faults import call_error
+from samplekit.client.faults import STRANGE_ANSWER, call_error
 from samplekit.client.progress import Watch
 from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Work
 from samplekit.wire import names
-from samplekit.wire.answers import AnswerError, OperationAnswer
+from samplekit.wire.answers import AnswerError, DeepAnswerError, OperationAnswer
 from samplekit.wire.lifecycles import Lifecycle, short_status
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def parse_outcome(outcome: Outcome, parse: Callable[[bytes], T]) -> Flow[tuple[T
     body = outcome.body
     try:
         return (yield Work(lambda: parse(body), large=len(body) > LARGE_ANSWER_BYTES)), None
+    except DeepAnswerError as error:
+        return None, Failure(str(error), sent=True, lasting=True, remedy=STRANGE_ANSWER)
     except AnswerError as error:
         return None, Failure(str(error), sent=True)
 
@@ -71,7 +73,7 @@ def retry_delay(request: Request, outcome: Outcome, attempt: int, runtime: Runti
     sent, or it refused with 429 or ``x-should-retry: true``.
     """
     if isinstance(outcome, Failure):
-        again = request.repeatable or not outcome.sent
+        again = not outcome.lasting and (request.repeatable or not outcome.sent)
     else:
         said = outcome.headers.get(names.SHOULD_RETRY, "").strip().lower()
         retried = outcome.status in names.RETRIED_STATUSES or outcome.status >= 500

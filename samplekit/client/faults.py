@@ -13,6 +13,9 @@ from samplekit.wire.names import OperationErrorCode
 
 _QUOTED = 500  # characters of the service's own words that a message repeats
 
+STRANGE_ANSWER = "check the base_url: something else than the service may answer there"
+_UNREACHED = "check the base_url and that the service runs there (samplekit serve starts a local one)"
+
 _REMEDIES = {
     400: "repair the request; repeating it gives the same answer",
     401: f"set {names.ENV_API_KEY}, or pass api_key=, to a key of this service",
@@ -57,14 +60,14 @@ def _connection_error(request: Request, outcome: Failure, times: str) -> Connect
     if outcome.sent and not request.repeatable:
         return ConnectionFailedError(
             f"outcome unknown: could not {request.call}: {where} was sent but {outcome.reason}, so it may have "
-            f"happened and is not sent again; {request.lookup or 'look it up at the service before repeating it'}",
+            f"happened and is not sent again; {request.lookup or 'look it up at the service before repeating it'}"
+            f"{'; ' + outcome.remedy if outcome.remedy else ''}",
             sent=True,
         )
     key = request.headers.get(names.IDEMPOTENCY_KEY)
     kept = f" (its idempotency key was {key}: the service may have accepted it)" if key and outcome.sent else ""
     return ConnectionFailedError(
-        f"could not {request.call}{times}: {where}: {outcome.reason}{kept}; "
-        "check the base_url and that the service runs there (samplekit serve starts a local one)",
+        f"could not {request.call}{times}: {where}: {outcome.reason}{kept}; {outcome.remedy or _UNREACHED}",
         sent=outcome.sent,
     )
 

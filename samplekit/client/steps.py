@@ -119,11 +119,15 @@ class Failure:
         reason: what went wrong, without secrets.
         sent: whether the service may have seen the request.
         timed_out: whether time ran out on a connection that stood: the service may only be slow.
+        lasting: whether the same would come of another try.
+        remedy: what to do about it, where that is known.
     """
 
     reason: str
     sent: bool
     timed_out: bool = False
+    lasting: bool = False
+    remedy: str = ""
 
 
 Outcome: TypeAlias = Reply | Failure

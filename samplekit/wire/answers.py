@@ -7,6 +7,7 @@ raises AnswerError, never anything else, so that the protocol can treat it like 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -16,13 +17,18 @@ import orjson
 
 from samplekit.sample.arrays import FloatArray, freeze
 from samplekit.sample.kinds import describe_kind, is_number
-from samplekit.wire.names import TERMINAL_OPERATIONS, OperationStatus
+from samplekit.wire.names import MAX_ANSWER_DEPTH, TERMINAL_OPERATIONS, OperationStatus
 
 JsonObject = Mapping[str, Any]
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 class AnswerError(ValueError):
     """A successful answer does not hold what the protocol promises."""
+
+
+class DeepAnswerError(AnswerError):
+    """An answer nests deeper than any that the protocol knows; asked again it would do so again."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +112,54 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
 
     Raises:
         AnswerError: it is no JSON.
+        DeepAnswerError: it nests deeper than 64.
     """
     try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise AnswerError(f"the answer is no JSON ({len(body)} bytes)") from error
+        return _parse_tolerantly(body)
+    _require_shallow(value, body)
+    return value
+
+
+def _parse_tolerantly(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+    """Parse JSON with NaN in it; its depth is found first, for json recurses on the stack."""
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(body):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(match[0], 0)
+        if depth > MAX_ANSWER_DEPTH:
+            raise _too_deep(body)
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise AnswerError(f"the answer is no JSON ({len(body)} bytes)") from error
+
+
+def _require_shallow(value: object, body: bytes) -> None:
+    """Refuse deep nesting, level by level: what is read later may recurse, as repr does."""
+    if body.count(b"[") + body.count(b"{") <= MAX_ANSWER_DEPTH:
+        return
+    level = [value]
+    for _ in range(MAX_ANSWER_DEPTH):
+        level = [item for container in level for item in _containers(container)]
+        if not level:
+            return
+    raise _too_deep(body)
+
+
+def _containers(value: object) -> list[object]:
+    """Give the lists and objects in a list or object; a long list of numbers is passed over fast."""
+    items = list(as_object(value).values()) or (as_list(value, "data") if isinstance(value, list) else [])
+    if {list, dict}.isdisjoint(map(type, items)):
+        return []
+    return [item for item in items if isinstance(item, list | dict)]
+
+
+def _too_deep(body: bytes) -> DeepAnswerError:
+    return DeepAnswerError(
+        f"the answer nests deeper than {MAX_ANSWER_DEPTH} lists or objects ({len(body)} bytes), which no answer of "
+        "this protocol does"
+    )
 
 
 def parse_object(body: bytes) -> JsonObject:

@@ -34,6 +34,11 @@ INACTIVE_TIMEOUT_SECONDS = (300, 86_400)
 EXTEND_EXPIRY_SECONDS = (60, 86_400)
 MAX_TOPK_PROMPT_LOGPROBS = 20
 
+# Limits on what is taken from the service, for memory's sake. Answers nest about ten deep.
+MAX_ANSWER_BYTES = 1024**3
+MAX_ANSWER_DEPTH = 64
+MAX_ERROR_BYTES = 1024**2  # of an error's body; what comes after is not read
+
 # Retrying and polling. Seconds.
 RETRIED_STATUSES = frozenset({408, 409, 429})  # and 5xx
 REFUSED_BEFORE_WORK = 429  # repeated even for a call without a key

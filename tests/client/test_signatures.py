@@ -19,7 +19,8 @@ from samplekit.client import (
 )
 
 EXPECTED = {
-    (Client, "__init__"): "self, *, base_url=None, api_key=None, timeout=300.0, max_retries=7, transport=None",
+    (Client, "__init__"): "self, *, base_url=None, api_key=None, timeout=300.0, max_retries=7, transport=None, "
+    "max_answer_bytes=1073741824",
     (Client, "supported_models"): "self",
     (Client, "estimate_cost"): "self, *, base_model=None, lora_rank=None, num_generators=1",
     (Client, "session"): "self, *, base_model=None, lora_rank=None, lora_alpha=None, lora_seed=None, num_generators=1, "
