@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from samplekit.server.adapters import SeededDropout, copy_frozen_shared, copy_whole, copy_with_adapter
@@ -39,12 +40,6 @@ def share_cores() -> None:
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
-
-
-_CAUSES = {
-    "logprob": "a target has probability 0, or the weights of the model are broken",
-    "loss": "weights or advantages are huge, or logprobs lie far from the policy's",
-}
 
 
 class NonFiniteError(ArithmeticError):
@@ -188,12 +183,12 @@ class Policy:
                 self.trained, [inputs[row] for row in rows], [targets[row] for row in rows], wanted=wanted
             )
             logprobs.update((row, item.detach().float().cpu().numpy()) for row, item in zip(rows, found, strict=True))
-            _refuse_non_finite("logprob", {row: logprobs[row].sum() for row in rows})
+            _refuse_logprobs(logprobs, rows)
             if backward and any(mask.any() for mask in wanted):
                 torch.autograd.backward(found, rule.gradients([item.detach() for item in found], rows))
         ordered = [logprobs[index] for index in range(len(samples))]
         verdict = rule.judge(ordered)
-        _refuse_non_finite("loss", dict(enumerate(verdict.sample_losses)))
+        _refuse_losses(verdict.sample_losses.tolist())
         return TrainOutcome(verdict.loss, verdict.metrics, ordered)
 
     def _merge_gradients(self, before: Sequence[torch.Tensor | None]) -> None:
@@ -231,9 +226,21 @@ def _overwrite(targets: Mapping[str, torch.Tensor], sources: Mapping[str, torch.
             weight.copy_(sources[name])
 
 
-def _refuse_non_finite(what: str, found: Mapping[int, float]) -> None:
-    """Refuse a number of some sample that is not finite; ``found`` gives one for each."""
-    bad = sorted(row for row, value in found.items() if not math.isfinite(value))
+def _refuse_logprobs(logprobs: Mapping[int, FloatArray], rows: Sequence[int]) -> None:
+    for row in sorted(rows):
+        finite = np.isfinite(logprobs[row])
+        if not finite.all():
+            place = int(finite.argmin())
+            raise NonFiniteError(
+                f"the logprob of samples[{row}] at position {place} is {logprobs[row][place]}, expected a finite "
+                "number: a target has probability 0, or the weights of the model are broken"
+            )
+
+
+def _refuse_losses(found: Sequence[float]) -> None:
+    bad = [row for row, value in enumerate(found) if not math.isfinite(value)]
     if bad:
         names = ", ".join(f"samples[{row}]" for row in bad)
-        raise NonFiniteError(f"the {what} of {names} is not finite: {_CAUSES[what]}")
+        raise NonFiniteError(
+            f"the loss of {names} is not finite: weights or advantages are huge, or logprobs lie far from the policy's"
+        )

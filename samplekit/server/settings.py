@@ -19,8 +19,10 @@ def _int64(value: object) -> object:
 
 
 Int64 = Annotated[int, BeforeValidator(_int64), Field(ge=-(2**63), lt=2**64)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# A step multiplies two of these; the product stays within float32, which torch refuses to leave.
+NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+# A smaller one is 0 in float32, and gives 0 / 0 where a weight has no gradient.
+Epsilon = Annotated[float, Field(ge=1e-30, le=1e15, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 NewtonSchulzSteps = Annotated[int, Field(ge=1, le=99)]
 
@@ -62,7 +64,7 @@ class AdamDefaults(Settings):
 
     beta1: Decay = ADAM_DEFAULTS["beta1"]
     beta2: Decay = ADAM_DEFAULTS["beta2"]
-    eps: Positive = ADAM_DEFAULTS["eps"]
+    eps: Epsilon = ADAM_DEFAULTS["eps"]
     weight_decay: NotNegative = ADAM_DEFAULTS["weight_decay"]
     grad_clip_norm: NotNegative = ADAM_DEFAULTS["grad_clip_norm"]
 
