@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, cast
 
 import numpy as np
 
@@ -40,16 +42,17 @@ def check(
         A Report; `Report.raise_for_errors` raises where there is an error.
 
     Raises:
-        SampleError: the call itself is at fault: one sample instead of several, or an unknown code in allow.
+        SampleError: the call itself is at fault: no list of samples, an unknown code in allow, or a setting of another
+            kind.
     """
     accepted = _accepted(allow)
-    _refuse_single(samples)
+    given = _several(samples)
     _refuse_settings(loss, vocab_size, max_length, expected_share)
     found: list[Finding] = []
     lengths: list[int] = []
     num_trained = 0
     watch = GroupWatch.of(loss)
-    for index, sample in enumerate(samples):
+    for index, sample in enumerate(given):
         arrays = read(sample)
         lengths.append(arrays.length)
         num_trained += arrays.num_trained
@@ -67,9 +70,14 @@ def check(
     )
 
 
-def _refuse_single(samples: object) -> None:
-    if isinstance(samples, Sample) or is_mapping(samples) or not isinstance(samples, Iterable):
-        raise SampleError(f"samples is {describe_kind(samples)}, expected several of them: pass a list")
+def _several(samples: Any) -> Iterator[Any]:  # noqa: ANN401 - whatever a caller holds
+    """Give samples one by one, for there may be many."""
+    given: Any = samples
+    single = isinstance(samples, Sample | AbstractSet | str | bytes | bytearray) or is_mapping(samples)
+    if not single and isinstance(samples, Iterable):
+        with contextlib.suppress(TypeError):  # a tensor of no dimension says only here that it holds nothing
+            return iter(given)
+    raise SampleError(f"samples is {describe_kind(given)}, expected several of them in order: pass a list")
 
 
 def _refuse_settings(loss: object, vocab_size: object, max_length: object, expected_share: object) -> None:
@@ -82,16 +90,21 @@ def _refuse_settings(loss: object, vocab_size: object, max_length: object, expec
         isinstance(expected_share, tuple | list)
         and len(expected_share) == 2  # pyright: ignore[reportUnknownArgumentType]
         and all(map(is_number, expected_share))  # pyright: ignore[reportUnknownArgumentType]
+        and expected_share[0] <= expected_share[1]
     ):
         raise SampleError(f"expected_share is {expected_share!r}, expected (low, high), such as (0.1, 0.9)")
 
 
-def _accepted(allow: Collection[str]) -> frozenset[str]:
-    codes = frozenset((allow,) if isinstance(allow, str) else allow)
-    unknown = codes - CODES.keys()
+def _accepted(allow: Any) -> frozenset[str]:  # noqa: ANN401 - whatever a caller holds
+    known = f"expected codes of a finding: {', '.join(sorted(CODES))}"
+    given: Any = [allow] if isinstance(allow, str) else allow
+    if not isinstance(given, list | tuple | AbstractSet):
+        raise SampleError(f"allow is {describe_kind(allow)}, {known}")
+    codes: list[Any] = list(cast("Collection[Any]", given))
+    unknown = [code for code in codes if not isinstance(code, str) or code not in CODES]
     if unknown:
-        raise SampleError(f"allow holds {sorted(unknown)}, expected codes of a finding: {', '.join(sorted(CODES))}")
-    return codes
+        raise SampleError(f"allow holds {unknown!r:.80}, {known}")
+    return frozenset(codes)
 
 
 def _finding(index: int, fault: Fault) -> Finding:

@@ -40,6 +40,7 @@ class Arrays:
         faults: what was wrong on the way.
         info: where the sample came from, as far as it is told.
         runs: what `inputs` holds run by run, of those that a Sample keeps that way.
+        has_inputs: False where nothing tells inputs, so that none can be said to be missing.
         sequence: int64 (T + 1,), where the targets are known to be the next tokens because they share this buffer.
     """
 
@@ -51,6 +52,7 @@ class Arrays:
     sequence: IntArray | None = None
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     runs: Mapping[str, Runs] = field(default_factory=dict[str, Runs])
+    has_inputs: bool = True
 
     @cached_property
     def weight_runs(self) -> Runs | None:
@@ -92,7 +94,7 @@ def read(sample: object) -> Arrays:
     fault = Fault(
         "invalid_field", "", f"is {_short(sample)}, expected a Sample or a mapping: build it with build_sample"
     )
-    return Arrays(None, {}, 0, frozenset({"target_tokens"}), [fault])
+    return Arrays(None, {}, 0, frozenset(), [fault], has_inputs=False)
 
 
 def _read_sample(sample: Sample) -> Arrays:
@@ -138,7 +140,7 @@ def _read_mapping(mapping: Mapping[str, Any]) -> Arrays:
     if not is_mapping(given):
         text = f"is {_short(given)}, expected an object of tensors by name"
         faults.append(Fault("invalid_field", "loss_fn_inputs", text))
-        return Arrays(tokens, {}, length, frozenset(), faults)
+        return Arrays(tokens, {}, length, frozenset(), faults, has_inputs=False)
     inputs = _read_inputs(given, length, faults)
     told: Mapping[str, Any] = info if is_mapping(info) else {}
     return Arrays(tokens, inputs, length, frozenset(map(str, given)), faults, info=told)
@@ -178,9 +180,17 @@ def _read_tokens(model_input: object, faults: list[Fault]) -> tuple[IntArray | N
     length = 0
     for index, chunk in enumerate(chunks):
         ids = _chunk_ids(chunk, f"model_input.chunks[{index}]", faults)
-        length += len(ids) if ids is not None and hasattr(ids, "__len__") else 0
+        length += _length(ids)
         parts.extend(_convert(f"model_input.chunks[{index}].encoded_text.tokens", ids, "int64", faults))
     return (np.concatenate(parts) if len(parts) == len(chunks) else None), length
+
+
+def _length(values: Any) -> int:  # noqa: ANN401 - whatever stands there
+    """Count values that may be no ids; 0 where there is nothing to count, as in an array of no dimension."""
+    shape = getattr(values, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 0
+    return len(values) if is_sequence(values) else 0
 
 
 def _chunk_ids(chunk: object, slot: str, faults: list[Fault]) -> Any:  # noqa: ANN401 - whatever stands there
@@ -201,7 +211,7 @@ def _read_tensor(name: object, given: object, faults: list[Fault]) -> AnyArray |
         return None
     faults += _unknown_keys(tensor, slot, ("data", "dtype"))
     dtype = tensor.get("dtype")
-    if dtype not in ("int64", "float32"):
+    if not isinstance(dtype, str) or dtype not in ("int64", "float32"):
         faults.append(Fault("dtype", slot, f"has dtype {_short(dtype)}, expected 'int64' or 'float32'"))
         return None
     allowed = KNOWN_DTYPES.get(name, (dtype,))
@@ -235,7 +245,7 @@ def _unknown_keys(mapping: Mapping[str, Any], slot: str, known: tuple[str, ...])
 
 def _mapping_of(value: object) -> Mapping[str, Any] | None:
     """Read an object of the wire, also where a pydantic model stands for it."""
-    if not is_mapping(value) and hasattr(value, "model_dump"):
+    if not is_mapping(value) and not isinstance(value, type) and hasattr(value, "model_dump"):
         dump: Any = value
         value = dump.model_dump(exclude_none=True)
     return value if is_mapping(value) else None

@@ -24,13 +24,14 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
         vocab_size: ids must be below it, if known.
         max_length: the most tokens the full sequence (T + 1) may hold, if any.
     """
-    yield from _names(arrays, loss)
+    if arrays.has_inputs:
+        yield from _names(arrays, loss)
     if _is_plain(arrays):
         pass  # nothing to find among weights and advantages
     elif (weights := arrays.weights) is not None:
         yield from _weights(arrays, weights, loss)
         yield from _advantages(arrays)
-    elif _reads_everywhere(loss) and not arrays.names & {"weights", "mask"}:
+    elif arrays.has_inputs and _reads_everywhere(loss) and not arrays.names & {"weights", "mask"}:
         text = f"has neither weights nor mask, and {_spoken(loss)} as it is set reads every position: add weights"
         yield Fault("no_mask", "loss_fn_inputs", text)
     yield from _targets(arrays)
