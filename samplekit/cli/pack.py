@@ -1,4 +1,4 @@
-"""`samplekit pack`: samples to packed rows, in a file that numpy or Parquet readers open."""
+"""`samplekit pack`: samples or conversations to packed rows, in a file that numpy or Parquet readers open."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # (pyarrow annotates only part of what is used here)
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,21 @@ import click
 import numpy as np
 from rich.table import Table
 
-from samplekit.cli.screen import counted, print_json, results
-from samplekit.errors import MissingExtraError, SampleError
-from samplekit.files import read_samples, write_whole
+from samplekit.chat import ChatTemplate
+from samplekit.cli.build_run import BuildOptions, BuildRun
+from samplekit.cli.screen import counted, load_template, print_json, results
+from samplekit.cli.template_options import read_settings, template_options
+from samplekit.errors import FileFormatError, MissingExtraError, SampleError
+from samplekit.files import check_lock, read_chats, read_samples, write_whole
 from samplekit.packing import STRATEGIES, PackedRows, Record, pack
+from samplekit.sample import Sample
 
 _BARS = 10
 
 
 @click.command(name="pack")
 @click.argument("samples", type=click.Path(path_type=Path))
+@click.option("--model", "-m", help="SAMPLES are conversations: build them with this tokenizer and chat template.")
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="The rows: .npz or .parquet.")
 @click.option("--max-length", required=True, type=click.IntRange(min=2), help="Tokens of a row.")
 @click.option("--pad-id", required=True, type=click.IntRange(min=0), help="The token that fills rows up.")
@@ -35,20 +41,32 @@ _BARS = 10
     help="What happens to samples longer than a row.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Shuffles the rows.")
+@click.option(
+    "--turns", type=click.Choice(["all", "last"]), default="all", show_default=True, help="Which replies train."
+)
+@template_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def pack_command(
-    samples: Path, output: Path, max_length: int, pad_id: int, strategy: Any, oversize: Any, seed: int,  # noqa: ANN401
-    as_json: bool,
+    samples: Path, model: str | None, output: Path, max_length: int, pad_id: int, strategy: Any, oversize: Any,  # noqa: ANN401
+    seed: int, turns: str, thinking: str, template_kwargs: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Pack SAMPLES into rows for a trainer of your own. Never send packed rows to a service.
+
+    With --model, conversations are built and packed at once; samplekit build first, for more than --turns and
+    --thinking.
 
     \b
     Example:
       samplekit pack samples.jsonl -o rows.npz --max-length 4097 --pad-id 0
+      samplekit pack chats.jsonl --model samplekit/tiny -o rows.parquet --max-length 1025 --pad-id 0
     """
     if output.suffix not in (".npz", ".parquet"):
         raise click.BadParameter(f"{output} ends in neither .npz nor .parquet", param_hint="--output")
-    records = [Record.from_sample(sample) for sample in counted(read_samples(samples), "reading")]
+    if model is None and (turns, thinking, tuple(template_kwargs)) != ("all", "as_rendered", ()):
+        raise click.UsageError("--turns, --thinking and --template-kwarg are about conversations: pass --model too")
+    template = None if model is None else load_template(model, **read_settings(thinking, template_kwargs))
+    found = _samples(samples) if template is None else _built(samples, template, turns)
+    records = [Record.from_sample(sample) for sample in found]
     rows = pack(records, max_length, pad_id=pad_id, strategy=strategy, oversize=oversize, seed=seed)
     if not rows:
         why = "every sample was dropped: raise --max-length" if records else "there is no sample in it"
@@ -59,6 +77,31 @@ def pack_command(
         print_json(report)
     else:
         _print(report)
+
+
+def _samples(path: Path) -> Iterator[Sample]:
+    """Read samples, which are those of the lock, if there is one; a file of conversations needs a model."""
+    check_lock(path)
+    try:
+        yield from counted(read_samples(path), "reading")
+    except FileFormatError as error:
+        if _holds_chats(path):
+            raise click.UsageError(
+                f"{path} holds conversations, which need a chat template: pass --model, such as --model samplekit/tiny"
+            ) from error
+        raise
+
+
+def _holds_chats(path: Path) -> bool:
+    try:
+        return next(read_chats(path), None) is not None
+    except SampleError:
+        return False
+
+
+def _built(path: Path, template: ChatTemplate, turns: str) -> Iterator[Sample]:
+    options = BuildOptions(turns, merge=False, max_length=None, truncation="error", format="auto")
+    return BuildRun(template, options, skip_errors=False).samples([path])
 
 
 def _columns(rows: PackedRows) -> dict[str, list[Any]]:
@@ -111,6 +154,8 @@ def _report(records: list[Record], rows: PackedRows, output: Path) -> dict[str, 
         "num_tokens_out": plan.num_tokens,
         "num_dropped": plan.num_dropped,
         "num_truncated": plan.num_truncated,
+        "num_dropped_samples": plan.num_dropped_items,
+        "num_truncated_samples": plan.num_truncated_items,
         "histogram": _histogram(lengths),
     }
 
@@ -130,8 +175,8 @@ def _print(report: dict[str, Any]) -> None:
     table.add_row("utilisation", f"{report['utilization']:.2%}")
     for name in ("in", "out"):
         table.add_row(f"tokens {name}", f"{report[f'num_tokens_{name}']:,}")
-    table.add_row("dropped", f"{report['num_dropped']:,} tokens")
-    table.add_row("truncated", f"{report['num_truncated']:,} tokens")
+    for name in ("dropped", "truncated"):
+        table.add_row(name, f"{report[f'num_{name}']:,} tokens of {report[f'num_{name}_samples']:,} samples")
     table.add_row("written to", report["output"])
     results.print(table)
     most = max((item["count"] for item in report["histogram"]), default=0)

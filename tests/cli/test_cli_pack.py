@@ -5,10 +5,23 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from click.testing import CliRunner
+from datasets import Dataset
 
-from samplekit import PackingError, SampleError, build_sample, write_samples
+from samplekit import (
+    FileFormatError,
+    PackingError,
+    Record,
+    SampleError,
+    build_sample,
+    pack,
+    read_samples,
+    write_samples,
+)
+from samplekit.cli.build import build
 from samplekit.cli.pack import pack_command
+from samplekit.training import PackingCollator
 
 LENGTHS = (7, 5, 4, 3, 2)
 
@@ -43,6 +56,97 @@ def test_parquet_holds_lists_that_say_where_documents_end(samples, tmp_path):
     found = pq.read_table(output).to_pydict()
     assert sorted(n for row in found["seq_lengths"] for n in row) == [2, 3, 4, 4, 4]
     assert all(len(row) == 4 for row in found["input_ids"])
+
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}] * 2}
+
+
+@pytest.fixture
+def chats(tmp_path):
+    path = tmp_path / "chats.jsonl"
+    path.write_text("".join(json.dumps(CHAT) + "\n" for _ in range(5)))
+    return path
+
+
+@pytest.mark.parametrize("options", [[], ["--turns", "last"], ["--thinking", "off"]])
+def test_conversations_are_built_and_packed_as_in_two_steps(chats, tmp_path, options):
+    built, one, two = tmp_path / "samples.jsonl", tmp_path / "one.npz", tmp_path / "two.npz"
+    packing = ["--max-length", 99, "--pad-id", 0]
+    run(chats, "--model", "samplekit/tiny", "-o", one, *packing, *options)
+    arguments = [str(chats), "--model", "samplekit/tiny", "-o", str(built), *options]
+    assert CliRunner().invoke(build, arguments, catch_exceptions=False).exit_code == 0
+    run(built, "-o", two, *packing)
+    with np.load(one) as found, np.load(two) as expected:
+        assert found.files == expected.files
+        for name in found.files:
+            assert np.array_equal(found[name], expected[name])
+        assert np.count_nonzero(found["loss_mask"])
+
+
+def test_conversations_without_a_model_and_settings_without_one_are_refused(chats, samples, tmp_path):
+    packing = ["-o", tmp_path / "rows.npz", "--max-length", 99, "--pad-id", 0]
+    assert "pass --model" in run(chats, *packing).stderr
+    assert "pass --model" in run(samples, *packing, "--turns", "last").stderr
+    assert not (tmp_path / "rows.npz").exists()
+    with pytest.raises(FileFormatError, match=r"samples\.jsonl:1 holds no 'messages'"):
+        run(samples, "--model", "samplekit/tiny", *packing)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(samples.read_text() + '{"model_input"')
+    with pytest.raises(FileFormatError, match=r"broken\.jsonl:6"):
+        run(broken, *packing)
+    assert not (tmp_path / "rows.npz").exists()
+
+
+def test_a_samples_file_that_was_changed_after_it_was_built_is_refused(chats, tmp_path):
+    built = tmp_path / "samples.jsonl"
+    arguments = [str(chats), "--model", "samplekit/tiny", "-o", str(built)]
+    assert CliRunner().invoke(build, arguments, catch_exceptions=False).exit_code == 0
+    built.write_text("".join(built.read_text().splitlines(keepends=True)[:3]))
+    with pytest.raises(FileFormatError, match="it was changed since"):
+        run(built, "-o", tmp_path / "rows.npz", "--max-length", 99, "--pad-id", 0)
+
+
+@pytest.mark.parametrize("strategy", ["best", "ffd", "first_fit", "next_fit"])
+@pytest.mark.parametrize(
+    ("oversize", "dropped", "truncated"),
+    [("drop", (12, 2), (0, 0)), ("truncate", (0, 0), (4, 2)), ("truncate_left", (0, 0), (4, 2))],
+)
+def test_the_report_counts_what_an_oversize_policy_leaves_out(
+    samples, tmp_path, oversize, strategy, dropped, truncated
+):
+    output = tmp_path / "rows.npz"
+    options = ["--oversize", oversize, "--strategy", strategy, "--json"]
+    done = run(samples, "-o", output, "--max-length", 4, "--pad-id", 0, *options)
+    report = json.loads(done.stdout)
+    assert (report["num_dropped"], report["num_dropped_samples"]) == dropped
+    assert (report["num_truncated"], report["num_truncated_samples"]) == truncated
+    assert report["num_tokens_in"] == sum(LENGTHS) == report["num_tokens_out"] + dropped[0] + truncated[0]
+    assert report["num_rows"] >= report["lower_bound"]
+    assert report["utilization"] == pytest.approx(report["num_tokens_out"] / (4 * report["num_rows"]))
+    with np.load(output) as rows:
+        full = sorted(tuple(row) for row in rows["input_ids"].tolist() if 0 not in row and row[0] + 3 == row[3])
+    alone = [(10, 11, 12, 13)]  # the sample of 4; those of 7 and 5 keep their first or last 4
+    kept = {"drop": [], "truncate": alone * 2, "truncate_left": [(11, 12, 13, 14), (13, 14, 15, 16)]}
+    assert full == sorted(alone + kept[oversize])
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_the_rows_of_the_file_are_those_of_pack_for_the_collator(samples, tmp_path, suffix):
+    output = tmp_path / f"rows.{suffix}"
+    run(samples, "-o", output, "--max-length", 9, "--pad-id", 3)
+    if suffix == "parquet":
+        items = Dataset.from_parquet(str(output), cache_dir=str(tmp_path / "cache")).to_list()
+    else:
+        with np.load(output) as found:
+            items = [
+                dict(zip(found.files, arrays, strict=True))
+                for arrays in zip(*(found[name] for name in found.files), strict=True)
+            ]
+    rows = pack([Record.from_sample(sample) for sample in read_samples(samples)], 9, pad_id=3, seed=0)
+    found, expected = (PackingCollator(9, pad_id=3)(given) for given in (items, rows))
+    assert [row.padding_length for row in rows] != [0] * len(rows)
+    for name, values in expected.items():
+        assert torch.equal(torch.as_tensor(found[name]), torch.as_tensor(values)), name
 
 
 def test_what_cannot_be_packed_is_refused_before_anything_is_written(samples, tmp_path):
