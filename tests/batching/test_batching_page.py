@@ -73,19 +73,3 @@ def test_the_diagram_shows_what_the_library_gives():
     assert printed("label", comment="   return_labels=True") == plain["labels"][0].tolist()
     assert printed("label", comment="and mask_boundaries=True") == masked["labels"][0].tolist()
     assert printed("cu_seqlens") == sk.SampleBatch([row]).to_training(return_cu_seqlens=True)["cu_seqlens"][0].tolist()
-
-
-def test_the_supervised_share_is_that_of_the_positions_and_the_mean_divides_by_it():
-    """Three tokens of a 26-token sequence train, at 0.50, 1.00 and 0.30: the mean is 0.600, not 1.80 / 26."""
-    mask = [0] * 23 + [1, 1, 1]
-    record = sk.Record(range(100, 126), mask)
-    found = sk.SampleBatch(sk.pack([record], 32, pad_id=0)).to_training(
-        return_labels=True, return_loss_mask=True, return_num_valid_tokens=True
-    )
-    assert found["num_valid_tokens"] == 3
-    assert found["loss_mask"].sum() == 3
-    losses = np.zeros(31)
-    losses[found["loss_mask"][0] != 0] = [0.50, 1.00, 0.30]
-    mean = losses.sum() / found["num_valid_tokens"]
-    assert mean == pytest.approx(0.600)
-    assert mean / (losses.sum() / 26) == pytest.approx(26 / 3)
