@@ -13,6 +13,7 @@ from samplekit.checks import check
 from samplekit.client.optimizer import step_settings
 from samplekit.client.results import (
     TrainResult,
+    join_training,
     parse_groups,
     parse_nothing,
     parse_saved,
@@ -21,6 +22,7 @@ from samplekit.client.results import (
     parse_version,
 )
 from samplekit.client.settings import several, shown
+from samplekit.client.splitting import Division, obstacle_of
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import Sample
@@ -46,10 +48,17 @@ class Prepared(Generic[T]):
     Attributes:
         body: None for a kind without a body.
         parse: reads (output, operation id).
+        divide: gives how it is sent in parts where it is too large; None for a call that has no parts.
     """
 
     body: OperationBody | None
     parse: Callable[[JsonObject, str], T]
+    divide: Callable[[], Division[T]] | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the body, bytes."""
+        return 0 if self.body is None else self.body.num_bytes
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,10 @@ class Checked:
     samples: Sequence[Sample]
     num_trained: int
 
+    def __getitem__(self, part: range) -> Checked:
+        chosen = self.samples[part.start : part.stop]
+        return Checked(chosen, sum(sample.num_trained for sample in chosen))
+
 
 def train(
     samples: Iterable[Sample | Mapping[str, Any]], loss: Loss, checks: Checks, *, forward_only: bool, outputs: bool
@@ -115,11 +128,17 @@ def train(
     if not isinstance(loss, Loss):
         raise SampleError(f"loss is {loss!r}, expected a loss such as samplekit.CrossEntropy()")
 
-    def prepare() -> Prepared[TrainResult]:
-        checked = checks.admit(samples, loss, untrained=forward_only)
+    def prepared(checked: Checked) -> Prepared[TrainResult]:
         lengths = [sample.length for sample in checked.samples]
         body = forward_backward_body(checked.samples, loss, forward_only=forward_only, return_outputs=outputs)
-        return Prepared(body, lambda output, _: parse_training(output, lengths, checked.num_trained, loss))
+        return Prepared(
+            body,
+            lambda output, _: parse_training(output, lengths, checked.num_trained, loss),
+            lambda: Division(body.sample_sizes, lambda part: prepared(checked[part]), join_training, obstacle_of(loss)),
+        )
+
+    def prepare() -> Prepared[TrainResult]:
+        return prepared(checks.admit(samples, loss, untrained=forward_only))
 
     return Submission(OperationKind.FORWARD_BACKWARD, prepare)
 
@@ -129,10 +148,20 @@ def custom(
 ) -> Submission[None]:
     """Apply gradients computed elsewhere."""
 
+    def prepared(checked: Sequence[Sample], arrays: Sequence[object]) -> Prepared[None]:
+        body = custom_body(checked, arrays)
+
+        def part(chosen: range) -> Prepared[None]:
+            own = slice(chosen.start, chosen.stop)
+            return prepared(checked[own], arrays[own])
+
+        return Prepared(
+            body, lambda output, _: parse_nothing(output), lambda: Division(body.sample_sizes, part, lambda _: None)
+        )
+
     def prepare() -> Prepared[None]:
         arrays = several("gradients", gradients, "arrays, one for each sample")
-        body = custom_body(checks.admit(samples, None, untrained=True).samples, arrays)
-        return Prepared(body, lambda output, _: parse_nothing(output))
+        return prepared(checks.admit(samples, None, untrained=True).samples, arrays)
 
     return Submission(OperationKind.CUSTOM_FORWARD_BACKWARD, prepare)
 
@@ -210,3 +239,16 @@ def parser_of(
     if kind == OperationKind.SAMPLE and not prompts:
         raise SampleError("operation(id, 'sample') needs prompts=, the ones it was submitted with: results lack them")
     return parsers[kind]
+
+
+def joiner_of(kind: str) -> Callable[[Sequence[Any]], Any]:
+    """Give what joins the results of parts of a call that another process submitted.
+
+    Raises:
+        SampleError: calls of this kind have no parts.
+    """
+    if kind == OperationKind.FORWARD_BACKWARD:
+        return join_training
+    if kind == OperationKind.CUSTOM_FORWARD_BACKWARD:
+        return lambda _: None
+    raise SampleError(f"id names several operations of kind {kind!r}, expected one: only batches are sent in parts")

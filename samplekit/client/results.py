@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -78,6 +80,34 @@ def parse_training(
         raise AnswerError(f"the answer's logprobs have other lengths than the {len(lengths)} samples sent")
     name = type(loss).__name__ if loss is not None else None
     return TrainResult(as_float(output.get("loss"), "loss"), parse_metrics(output), logprobs, num_trained, name)
+
+
+def join_training(parts: Sequence[TrainResult]) -> TrainResult:
+    """Make one result of those of the parts of a batch, for a loss that is a sum.
+
+    Means among the metrics are weighed by trained positions; what is neither a mean nor a sum by its name is left out.
+    """
+    logprobs = [part.logprobs for part in parts]
+    numbers = [part.num_trained for part in parts]
+    return TrainResult(
+        sum(part.loss for part in parts),
+        _joined_metrics(parts),
+        None if None in logprobs else [array for arrays in logprobs for array in arrays or ()],
+        None if None in numbers else sum(number or 0 for number in numbers),
+        parts[0].loss_type,
+    )
+
+
+def _joined_metrics(parts: Sequence[TrainResult]) -> dict[str, float]:
+    weights = [float(part.num_trained or 0) for part in parts]
+    joined: dict[str, float] = {}
+    for name in parts[0].metrics:
+        values = [part.metrics.get(name, math.nan) for part in parts]
+        if name.endswith(("mean", "fraction")) and sum(weights) > 0:
+            joined[name] = math.fsum(map(operator.mul, values, weights)) / sum(weights)
+        elif name.endswith("sum"):
+            joined[name] = math.fsum(values)
+    return joined
 
 
 def parse_nothing(output: JsonObject) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from samplekit.client import calls, flows
+from samplekit.client import calls, splitting
 from samplekit.client.batches import Batch, make_batches
 from samplekit.client.calls import Checks, Prepared, Submission
 from samplekit.client.generation import model_inputs
+from samplekit.client.joined import SEPARATOR, JoinedHandle
 from samplekit.client.operations import Handle
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
@@ -126,15 +127,16 @@ class SessionState:
         self._require_open()
         key = self._terms.runtime.new_key()
         prepared: Prepared[T] = yield Work(submission.prepare)
-        answer = yield from flows.submit(self._terms, self.id, submission.kind, prepared.body, key)
-        handle = Handle(self._terms, self.id, submission.kind, key, answer, prepared.parse)
+        handle = yield from splitting.submit(self._terms, self.id, submission.kind, prepared, key)
         self._uncollected.add(handle)
         return handle
 
     def _pick_up(self, operation_id: str, kind: str, prompts: Sequence[Any] | None) -> Handle[Any]:
         inputs = None if prompts is None else model_inputs(prompts)
         parse = calls.parser_of(kind, inputs, self._about())
-        return Handle(self._terms, self.id, kind, None, OperationAnswer(text("id", operation_id), ""), parse)
+        ids = text("id", operation_id).split(SEPARATOR)
+        handles = [Handle(self._terms, self.id, kind, None, OperationAnswer(item, ""), parse) for item in ids]
+        return handles[0] if len(handles) == 1 else JoinedHandle(handles, calls.joiner_of(kind))
 
     def _stop_flow(self) -> Flow[None]:
         """Stop the session, and the resources if we made them, even where the session cannot be stopped."""

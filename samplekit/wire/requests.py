@@ -37,11 +37,13 @@ class OperationBody:
         members: the JSON object without its closing brace and without flags, in pieces.
         flags: members that never go into an upload.
         head: gives the members of the stand-in that accompanies an upload; None where they are the same.
+        sample_sizes: bytes of every sample, of a body that holds samples, with what goes beside it.
     """
 
     members: Pieces
     flags: Mapping[str, bool] = field(default_factory=dict[str, bool])
     head: Callable[[], Pieces] | None = None
+    sample_sizes: tuple[int, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -135,10 +137,12 @@ def forward_backward_body(
     sent = [as_sent(sample, read) for sample in samples]
     flags = {"forward_only": forward_only, "return_loss_fn_outputs": return_outputs}
     opening = b'{"loss":%s,"samples":[' % dumps(loss.to_wire())
+    parts = _samples_json(sent)
     return OperationBody(
-        (opening, *_samples_json(sent), b"]"),
+        (opening, *parts, b"]"),
         {name: True for name, wanted in flags.items() if wanted},
         lambda: (opening, _heads_json(sent), b"]"),
+        tuple(map(len, parts)),
     )
 
 
@@ -156,13 +160,14 @@ def custom_body(samples: Sequence[Sample], gradients: Sequence[object]) -> Opera
     arrays = gradient_arrays(samples, gradients)
     sent = [as_sent(sample, CUSTOM_INPUTS) for sample in samples]
 
-    def members(parts: Iterable[bytes], grads: Iterable[FloatArray]) -> Pieces:
-        shown = _joined(_gradient_json(gradient) for gradient in grads)
-        return (b'{"gradients":[', *shown, b'],"samples":[', *parts, b"]")
+    def members(parts: Iterable[bytes], grads: Iterable[bytes]) -> Pieces:
+        return (b'{"gradients":[', *grads, b'],"samples":[', *parts, b"]")
 
+    parts, shown = _samples_json(sent), _joined(map(_gradient_json, arrays))
     return OperationBody(
-        members(_samples_json(sent), arrays),
-        head=lambda: members([_heads_json(sent)], (grad[:STAND_IN_LENGTH] for grad in arrays)),
+        members(parts, shown),
+        head=lambda: members([_heads_json(sent)], _joined(_gradient_json(grad[:STAND_IN_LENGTH]) for grad in arrays)),
+        sample_sizes=tuple(len(sample) + len(grad) for sample, grad in zip(parts, shown, strict=True)),
     )
 
 
