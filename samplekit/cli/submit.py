@@ -25,7 +25,7 @@ from samplekit.cli.submit_plan import (
     split_held_out,
 )
 from samplekit.cli.submit_run import Cadence, Keys, Run
-from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_session, save_weights
+from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_session, save_weights, stop_left
 from samplekit.cli.submit_state import RunState
 from samplekit.errors import MissingExtraError, SampleError, StatusError
 from samplekit.files import RunFolder, check_lock
@@ -71,7 +71,7 @@ NO_TEMPLATE = "none"
 @click.option(
     "--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Metrics and state; else runs/<name>."
 )
-@click.option("--resume", is_flag=True, help="Go on with the run of --run-dir, with the same samples and settings.")
+@click.option("--resume", is_flag=True, help="Go on with the run of --run-dir or not at all.")
 @click.option("--template", help="Tokenizer that samples and lock are held to; else --model. 'none' for none.")
 @click.option("--wandb", metavar="PROJECT", help="Log to Weights & Biases too.")
 @click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
@@ -79,7 +79,8 @@ NO_TEMPLATE = "none"
 def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | None, **options: Any) -> None:  # noqa: ANN401
     """Train on every sample of SAMPLES, which samplekit build has made.
 
-    Everything is checked before anything is created. The folder of the run holds metrics.jsonl and what --resume needs.
+    Everything is checked before anything is created. The folder of the run holds metrics.jsonl and where the run
+    stands: the same command goes on with a run that was interrupted or killed, and no step is lost or done twice.
 
     \b
     Example:
@@ -104,20 +105,22 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
     state = _state(conditions, {**asdict(settings), **identity})
     with contextlib.ExitStack() as stack:
         keys = Keys()
-        client = stack.enter_context(open_client(stack, settings, conditions, keys))
+        client = stack.enter_context(open_client(stack, settings, conditions, keys, state))
         plan = make_plan(train, held_out, settings, limits_of(client, settings))
-        _announce(client, settings, plan)
-        logs = _logs(stack, settings, conditions)
-        session = stack.enter_context(open_session(client, settings, conditions, state))
-        folder = RunFolder(conditions.run_dir, resume_at=state.step if conditions.resume else None)
-        run = Run(session, plan, settings, _cadence(conditions, plan), folder, state, keys, logs)
-        with progress(transient=False) as display:
-            task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
-            run.tell = lambda done, note: display.update(task, completed=done, note=note)
-            run.train()
-        saved = save_weights(client, session, settings, conditions)
-        run.finish()
-    return _summary(run, saved)
+        if state.complete:
+            stop_left(client, conditions, state)
+        else:
+            _announce(client, settings, plan)
+            logs = _logs(stack, settings, conditions, state)
+            with open_session(client, settings, conditions, state) as session:
+                folder = RunFolder(conditions.run_dir, resume_at=state.step)
+                run = Run(session, plan, settings, _cadence(conditions, plan), folder, state, keys, logs)
+                with progress(transient=False) as display:
+                    task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
+                    run.tell = lambda done, note: display.update(task, completed=done, note=note)
+                    run.train()
+                run.complete(save_weights(client, run, settings, conditions))
+    return _summary(RunFolder(conditions.run_dir, resume_at=state.step), state, plan)
 
 
 def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[Sample], list[Sample], dict[str, Any]]:
@@ -154,19 +157,17 @@ def _require_good(path: Path, report: Report) -> None:
 def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
     """Give the state to go on from, or a new one; never one that would bury a run which can be resumed."""
     known = RunState.read(conditions.run_dir)
-    if conditions.resume:
-        if known is None or not known.is_resumable:
+    if known is None or not known.is_resumable:
+        if conditions.resume:
             why = "no run" if known is None else "a finished run" if known.finished else "a run without a checkpoint"
             raise click.UsageError(f"--resume: {conditions.run_dir} holds {why}: start anew without --resume")
-        known.require_plan(plan)
-        if known.base_url != conditions.base_url:
-            raise click.UsageError(f"--resume: the run's service was {known.base_url or 'a local one of its own'}")
-        return known
-    if known is not None and known.is_resumable:
-        raise click.UsageError(
-            f"{conditions.run_dir} can go on after step {known.step}: pass --resume, or another --run-dir"
-        )
-    return RunState(plan, conditions.base_url)
+        return RunState(plan, base_url=conditions.base_url)
+    known.require_plan(plan)
+    if known.base_url != conditions.base_url:
+        where = known.base_url or "a local one of its own"
+        raise click.UsageError(f"{conditions.run_dir} can go on, its service was {where}: or take another --run-dir")
+    errors.print(f"{conditions.run_dir} is gone on with, after step {known.step}", style="dim", markup=False)
+    return known
 
 
 def _announce(client: Client, settings: Settings, plan: Plan) -> None:
@@ -184,11 +185,11 @@ def _cadence(conditions: Conditions, plan: Plan) -> Cadence:
     return Cadence(conditions.evaluate_every or len(first), conditions.save_every)
 
 
-def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions) -> list[Log]:
+def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, state: RunState) -> list[Log]:
     """Open the other places that metrics go to."""
     opened: list[tuple[Log, Callable[[], None]]] = []
     if conditions.wandb is not None:
-        opened.append(wandb_log(conditions.wandb, asdict(settings), conditions.run_dir))
+        opened.append(wandb_log(conditions.wandb, asdict(settings), conditions.run_dir, state.id))
     if conditions.tensorboard:
         opened.append(tensorboard_log(conditions.run_dir))
     for _, close in opened:
@@ -196,22 +197,22 @@ def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Condition
     return [log for log, _ in opened]
 
 
-def _summary(run: Run, saved: dict[str, Any]) -> dict[str, Any]:
-    rows, held_out = run.folder.metrics, run.state.held_out
+def _summary(folder: RunFolder, state: RunState, plan: Plan) -> dict[str, Any]:
+    rows, held_out = folder.metrics, state.held_out
     summary: dict[str, Any] = {
-        "run_dir": str(run.folder.path),
-        "steps": run.state.step,
-        "tokens": sum(step.num_tokens for step in run.plan.steps),
-        "trained": sum(step.num_trained for step in run.plan.steps),
+        "run_dir": str(folder.path),
+        "steps": state.step,
+        "tokens": sum(step.num_tokens for step in plan.steps),
+        "trained": sum(step.num_trained for step in plan.steps),
         "first_loss": rows[0]["loss"],
         "last_loss": rows[-1]["loss"],
         "held_out_loss": held_out,
-        **saved,
+        **state.saved,
     }
     with contextlib.suppress(MissingExtraError):  # the curve is a convenience
-        summary["curve"] = str(run.folder.plot_loss({int(step): loss for step, loss in held_out.items()}))
-    if run.state.checkpoint_id is not None:
-        summary["training_checkpoint"] = run.state.checkpoint_id
+        summary["curve"] = str(folder.plot_loss({int(step): loss for step, loss in held_out.items()}))
+    if state.checkpoint_id is not None:
+        summary["training_checkpoint"] = state.checkpoint_id
     return summary
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from samplekit.client.runtime import new_key
-from samplekit.errors import ServiceError
+from samplekit.errors import ServiceError, StatusError
 from samplekit.wire.names import OperationKind
 
 if TYPE_CHECKING:
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Operation, Session, TrainResult
     from samplekit.files import RunFolder
+    from samplekit.wire.listings import Checkpoint
 
 Log: TypeAlias = Callable[[int, dict[str, float]], None]
 Tell: TypeAlias = Callable[[int, str], None]
+# How a service says that it does not take a request, as one that names a payload it no longer has.
+_REFUSALS = (400, 404, 410, 422)
 
 
 class Keys:
@@ -97,8 +100,8 @@ class Run:
     def train(self) -> None:
         """Do every step that is not done; a step is submitted while the one before it runs."""
         loss = self.settings.make_loss()
-        if self.state.step == 0:
-            self._evaluate(0)
+        if f"{self.state.step}/0" not in self.state.submitted:
+            self._look_up(self.state.step)  # which a process that was killed may not have come to
         waiting: Submitted | None = None
         self._clock = time.monotonic()
         for step in self.plan.steps[self.state.step :]:
@@ -106,26 +109,40 @@ class Run:
             if waiting is not None:
                 self._collect(waiting)
             waiting, done = ahead, step.index + 1
-            last = done == len(self.plan.steps)
-            if last or self.cadence.evaluates(done) or self.cadence.saves(done):
+            if self._is_last(done) or self.cadence.evaluates(done) or self.cadence.saves(done):
                 self._collect(ahead)
                 waiting = None
-                self._look_up(done, last=last)
+                self._look_up(done)
 
-    def finish(self) -> None:
-        """Remember that nothing is left to do."""
-        self.state.finished = True
+    def save_weights(self) -> Checkpoint:
+        """Save the trained weights."""
+        place, kind = f"{len(self.plan.steps)}/weights", OperationKind.INFERENCE_CHECKPOINT
+        saved: Checkpoint = self._operation(place, kind, self.session.save_inference_checkpoint).result(timeout=None)
+        return saved
+
+    def complete(self, saved: Mapping[str, Any]) -> None:
+        """Remember that nothing is left to do but to stop the session."""
+        self.state.saved, self.state.complete = dict(saved), True
         self._save_state()
 
-    def _look_up(self, done: int, *, last: bool) -> None:
-        """Score and save between two steps."""
-        if last or self.cadence.evaluates(done):
+    def _is_last(self, done: int) -> bool:
+        return done == len(self.plan.steps)
+
+    def _look_up(self, done: int) -> None:
+        """Score and save between two steps, where that is due and not done."""
+        if self._is_last(done) or self.cadence.evaluates(done):
             self._evaluate(done)
-        if self.cadence.saves(done) or (last and self.cadence.save_every is not None):
-            saved = self.session.save_training_checkpoint().result(timeout=None)
-            self.state.checkpoint_id, self.state.checkpoint_step = saved.id, done
-            self._save_state()
+        if self.cadence.saves(done) or (self._is_last(done) and self.cadence.save_every is not None):
+            self._save(done)
         self._clock = time.monotonic()
+
+    def _save(self, done: int) -> None:
+        if done == self.state.checkpoint_step:  # 0 is no checkpoint, and needs none
+            return
+        kind = OperationKind.TRAINING_CHECKPOINT
+        saved = self._operation(f"{done}/saved", kind, self.session.save_training_checkpoint).result(timeout=None)
+        self.state.checkpoint_id, self.state.checkpoint_step = saved.id, done
+        self._save_state()
 
     def _submit(self, step: Step, loss: Any) -> Submitted:  # noqa: ANN401 - a loss
         rate = self.settings.rate_at(step.index, len(self.plan.steps))
@@ -153,9 +170,20 @@ class Run:
         known = self.state.submitted.get(place)
         if known is not None:
             return self.session.operation(known, kind)
-        self.keys.next = self.state.key_of(place)
-        made = submit()
+        key = self.state.key_of(place)
+        uploaded = key in self.state.uploads
+        self.keys.next = key
+        try:
+            made = submit()
+        except StatusError as error:
+            if not uploaded or error.status not in _REFUSALS:
+                raise
+            # what an earlier process uploaded is gone, and so was nothing accepted
+            del self.state.uploads[key]
+            self.keys.next = key
+            made = submit()
         self.state.submitted[place] = made.id
+        self.state.uploads.pop(key, None)
         self._save_state()
         return made
 
@@ -194,7 +222,12 @@ class Run:
         if not self.plan.held_out or str(done) in self.state.held_out:
             return
         loss = self.settings.make_loss()
-        operations = [self.session.forward(batch, loss) for batch in self.plan.held_out]
+        operations = [
+            self._operation(
+                f"{done}/held-out/{index}", OperationKind.FORWARD_BACKWARD, partial(self.session.forward, batch, loss)
+            )
+            for index, batch in enumerate(self.plan.held_out)
+        ]
         total = sum(operation.result(timeout=None).loss for operation in operations)
         value = total / _num_trained(self.plan.held_out)
         self.state.held_out[str(done)] = value

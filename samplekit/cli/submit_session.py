@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samplekit.cli.screen import errors
+from samplekit.cli.submit_state import Uploads
 from samplekit.client import Client, Runtime
 from samplekit.client.endpoint import is_loopback
 from samplekit.errors import ConnectionFailedError, ServiceError
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_plan import Settings
-    from samplekit.cli.submit_run import Keys
+    from samplekit.cli.submit_run import Keys, Run
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Session
     from samplekit.wire.answers import Limits
@@ -50,16 +52,21 @@ class Conditions:
     tensorboard: bool
 
 
-def open_client(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, keys: Keys) -> Client:
+def open_client(
+    stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, keys: Keys, state: RunState
+) -> Client:
     """Make a client of the service asked for, or of a local one that lives as long as the run."""
     url = conditions.base_url
     if url is None:
         from samplekit.server import LocalService
 
         state_dir = conditions.run_dir / "service" if conditions.save_every is not None else None
+        if state_dir is not None and state.session_id is None and state_dir.exists():
+            shutil.rmtree(state_dir)  # of an earlier run
         with errors.status(f"loading {settings.model}"):
             url = stack.enter_context(LocalService(model=settings.model, state_dir=state_dir)).url
-    return Client.with_runtime(Runtime(new_key=keys), base_url=url)
+    uploads = Uploads(state, conditions.run_dir)
+    return Client.with_runtime(Runtime(new_key=keys, uploads=uploads), base_url=url)
 
 
 def limits_of(client: Client, settings: Settings) -> Limits | None:
@@ -72,10 +79,9 @@ def limits_of(client: Client, settings: Settings) -> Limits | None:
 @contextlib.contextmanager
 def open_session(client: Client, settings: Settings, conditions: Conditions, state: RunState) -> Generator[Session]:
     """Open a session, or take up the run's own; stop it at the end whatever happens, and remember that."""
-    session = _attached(client, state) if conditions.resume else None
+    session = _attached(client, state)
     if session is None:
-        if conditions.resume:
-            _return_to_checkpoint(state)
+        _return_to_checkpoint(state, conditions)
         with errors.status("opening a session"):
             session = client.session(
                 base_model=settings.model,
@@ -96,6 +102,14 @@ def open_session(client: Client, settings: Settings, conditions: Conditions, sta
     _remember_stop(state, conditions)
 
 
+def stop_left(client: Client, conditions: Conditions, state: RunState) -> None:
+    """Stop the session of a run that an earlier process completed and did not come to stop."""
+    session = _attached(client, state)
+    if session is not None:
+        session.stop()
+    _remember_stop(state, conditions)
+
+
 def _stop_after_error(session: Session, state: RunState, conditions: Conditions) -> None:
     """Stop what costs, and say whether the run can go on."""
     try:
@@ -106,7 +120,7 @@ def _stop_after_error(session: Session, state: RunState, conditions: Conditions)
         _remember_stop(state, conditions)
     if state.is_resumable:
         step = state.checkpoint_step if state.stopped else state.step
-        errors.print(f"the same command with --resume goes on after step {step}", style="yellow", markup=False)
+        errors.print(f"the same command goes on after step {step}", style="yellow", markup=False)
 
 
 def _remember_stop(state: RunState, conditions: Conditions) -> None:
@@ -129,15 +143,18 @@ def _attached(client: Client, state: RunState) -> Session | None:
     return session
 
 
-def _return_to_checkpoint(state: RunState) -> None:
-    """Forget what came after the latest checkpoint."""
-    if state.checkpoint_id is None:
-        raise ServiceError("the run's session has ended and no checkpoint was saved: start anew, with --save-every")
-    state.step = state.checkpoint_step
-    state.held_out = {step: loss for step, loss in state.held_out.items() if int(step) <= state.step}
+def _return_to_checkpoint(state: RunState, conditions: Conditions) -> None:
+    """Go back to the latest checkpoint; without one to the beginning, unless that was not asked for."""
+    if state.session_id is not None and state.checkpoint_id is None:
+        if conditions.resume:
+            raise ServiceError(
+                "the run's session has ended and no checkpoint was saved: leave --resume out to begin anew"
+            )
+        errors.print("no checkpoint was saved (--save-every): the run begins anew", style="yellow", markup=False)
+    state.return_to_checkpoint()
 
 
-def save_weights(client: Client, session: Session, settings: Settings, conditions: Conditions) -> dict[str, Any]:
+def save_weights(client: Client, run: Run, settings: Settings, conditions: Conditions) -> dict[str, Any]:
     """Save the trained weights, and fetch them where asked."""
     wanted = conditions.save
     if wanted is None:
@@ -145,7 +162,7 @@ def save_weights(client: Client, session: Session, settings: Settings, condition
     if not wanted:
         return {}
     with errors.status("saving the trained weights"):
-        saved = session.save_inference_checkpoint().result(timeout=None)
+        saved = run.save_weights()
     found: dict[str, Any] = {"checkpoint": saved.id}
     if conditions.download is not None:
         variant = "merged" if settings.lora_rank is None else "adapter"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +14,7 @@ import orjson
 from samplekit.errors import FileFormatError, SampleError
 from samplekit.files import write_whole
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass
@@ -22,29 +23,35 @@ class RunState:
 
     Attributes:
         plan: settings and digests that decide every number of the run.
+        id: of the run, whatever sessions it takes.
         run: made once a session, from which the keys of its operations follow.
         base_url: of the service; None for a local one of the run's own.
         session_id: the session that trains, None before there is one.
         step: optimizer steps whose results are known.
         submitted: ids of operations of later steps, by ``"step/place"``.
+        uploads: ids of payloads whose operation is not known to be accepted, by idempotency key.
         checkpoint_id: the latest training checkpoint.
         checkpoint_step: steps done in it.
         held_out: held-out loss by step.
+        saved: what became of the trained weights, for the summary.
+        complete: whether nothing is left to do but to stop the session.
         stopped: whether the session is known to be stopped.
-        finished: whether the run is over.
     """
 
     plan: dict[str, Any]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     base_url: str | None = None
     run: str = ""
     session_id: str | None = None
     step: int = 0
     submitted: dict[str, str] = field(default_factory=dict[str, str])
+    uploads: dict[str, str] = field(default_factory=dict[str, str])
     checkpoint_id: str | None = None
     checkpoint_step: int = 0
     held_out: dict[str, float] = field(default_factory=dict[str, float])
+    saved: dict[str, Any] = field(default_factory=dict[str, Any])
+    complete: bool = False
     stopped: bool = False
-    finished: bool = False
     format: int = _FORMAT
 
     @staticmethod
@@ -79,6 +86,11 @@ class RunState:
             stream.write(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
     @property
+    def finished(self) -> bool:
+        """Whether the run is over."""
+        return self.complete and self.stopped
+
+    @property
     def is_resumable(self) -> bool:
         """Whether there is something to go on from."""
         alive = self.session_id is not None and not self.stopped
@@ -93,13 +105,46 @@ class RunState:
         other = [f"{name} was {self.plan.get(name)!r} and is {plan.get(name)!r}" for name in sorted({*plan, *self.plan})
                  if self.plan.get(name) != plan.get(name)]  # fmt: skip
         if other:
-            raise SampleError(f"--resume needs the settings and samples of the run: {'; '.join(other)}")
+            raise SampleError(
+                f"the run can go on after step {self.step} with its own settings and samples only, else take another "
+                f"--run-dir: {'; '.join(other)}"
+            )
+
+    def return_to_checkpoint(self) -> None:
+        """Forget what came after the latest checkpoint; without one, everything."""
+        self.step = self.checkpoint_step
+        self.held_out = {step: loss for step, loss in self.held_out.items() if int(step) <= self.step}
+        if self.checkpoint_id is None:
+            self.held_out = {}
 
     def open_session(self, session_id: str) -> None:
         """Begin, or go on, on a new session."""
         self.session_id, self.run, self.stopped = session_id, uuid.uuid4().hex, False
-        self.submitted = {}
+        self.submitted, self.uploads = {}, {}
 
     def key_of(self, place: str) -> str:
         """Give the idempotency key of an operation: asked for again, by another process too, it is the same."""
         return hashlib.sha256(f"{self.run}/{self.session_id}/{place}".encode()).hexdigest()[:32]
+
+
+class Uploads(MutableMapping[str, str]):
+    """Payload ids by idempotency key, kept in a run's state before an operation names them."""
+
+    def __init__(self, state: RunState, folder: Path) -> None:
+        self._state, self._folder = state, folder
+
+    def __getitem__(self, key: str) -> str:
+        return self._state.uploads[key]
+
+    def __setitem__(self, key: str, payload_id: str) -> None:
+        self._state.uploads[key] = payload_id
+        self._state.save(self._folder)
+
+    def __delitem__(self, key: str) -> None:
+        del self._state.uploads[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.uploads)
+
+    def __len__(self) -> int:
+        return len(self._state.uploads)

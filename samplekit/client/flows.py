@@ -90,10 +90,22 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
     if body is not None:
         pieces = body.inline()
         if body.needs_upload:
-            pieces = body.stand_in((yield from upload(terms, session_id, body.payload())))
+            pieces = body.stand_in((yield from _uploaded(terms, session_id, body, key)))
     what = f"submit {kind} to session {session_id}"
     request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
     return (yield from terms.call(request, parse_operation))
+
+
+def _uploaded(terms: Terms, session_id: str, body: OperationBody, key: str) -> Flow[str]:
+    """Upload a body, unless it was uploaded for this key before; give the payload's id, which is kept first."""
+    uploads = terms.runtime.uploads
+    known = None if uploads is None else uploads.get(key)
+    if known is not None:
+        return known
+    payload_id = yield from upload(terms, session_id, body.payload())
+    if uploads is not None:
+        uploads[key] = payload_id
+    return payload_id
 
 
 def wait(

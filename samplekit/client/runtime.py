@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from samplekit.client.progress import Listener, TerminalLine
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, MutableMapping
 
 
 def new_key() -> str:
@@ -31,6 +31,8 @@ class Runtime:
         async_sleep: the same, awaited.
         random: uniform in [0, 1), for jitter.
         new_key: makes idempotency keys.
+        uploads: payload ids by idempotency key, where another process may submit the same call again: under one key the
+            service takes one body only, and that names its payload. None remembers nothing beyond a call.
         listener: told of progress; the default shows it in a terminal, and nothing elsewhere.
     """
 
@@ -40,4 +42,5 @@ class Runtime:
     async_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     new_key: Callable[[], str] = new_key
+    uploads: MutableMapping[str, str] | None = None
     listener: Listener = field(default_factory=TerminalLine)

@@ -39,9 +39,7 @@ def samples(tmp_path):
 def service(monkeypatch):
     monkeypatch.setenv("TOGETHER_API_KEY", "sk-secret")
     monkeypatch.delenv("TOGETHER_BASE_URL", raising=False)
-    monkeypatch.setattr(
-        "samplekit.cli.submit_session.Runtime", lambda new_key: replace(FakeTime().runtime(), new_key=new_key)
-    )
+    monkeypatch.setattr("samplekit.cli.submit_session.Runtime", lambda **given: replace(FakeTime().runtime(), **given))
     double = TrainingDouble()
     with respx.mock(assert_all_called=False) as router:
         router.route(host="service.example").mock(side_effect=double)
@@ -199,7 +197,7 @@ def test_a_run_whose_service_was_out_of_reach_goes_on_in_its_session_and_applies
     code, _, said = submit("--save-every", 3)
     assert code == 3
     assert service.sessions["ts-0"].status == "RUNNING"
-    assert "--resume goes on after step" in said
+    assert "the same command goes on after step" in said
     service.trouble = lambda *_: None
     code, _, said = submit("--save-every", 3, "--resume")
     assert (code, said.count("error")) == (0, 0), said
@@ -225,13 +223,15 @@ def test_a_run_is_gone_on_with_under_the_same_settings_and_samples_only(submit, 
     interrupt_at(service, "optim-step", 5, KeyboardInterrupt())
     submit("--save-every", 3)
     service.trouble = lambda *_: None
-    code, _, said = submit("--save-every", 3)
-    assert (code, "pass --resume" in said) == (2, True)
-    code, _, said = submit("--save-every", 3, "--seed", 1, "--resume")
-    assert (code, "seed was 0 and is 1" in said) == (1, True)
+    for resume in ([], ["--resume"]):
+        code, _, said = submit("--save-every", 3, "--seed", 1, *resume)
+        assert (code, "seed was 0 and is 1" in said, "--run-dir" in said) == (1, True, True)
     sk.write_samples(samples, SAMPLES[1:])
-    code, _, said = submit("--resume")
+    code, _, said = submit()
     assert (code, "samples was" in said) == (1, True)
+    sk.write_samples(samples, SAMPLES)
+    code, _, said = submit("--save-every", 3)
+    assert (code, "is gone on with, after step 3" in said) == (0, True)
 
 
 def test_there_must_be_a_run_to_go_on_with(submit):
@@ -341,7 +341,7 @@ class FakeModule:
 @pytest.mark.parametrize("option", [["--wandb", "p"], ["--tensorboard"]])
 def test_metrics_go_where_they_are_asked_to(submit, option, monkeypatch):
     fake = FakeModule()
-    fake.SummaryWriter = lambda folder: fake
+    fake.SummaryWriter = lambda folder, purge_step: fake
     monkeypatch.setattr("samplekit.cli.submit_logs.import_module", lambda name: fake)
     assert submit(*option, "--held-out", 4)[0] == 0
     assert {name for _, name in fake.rows} >= {"loss", "learning_rate", "held_out_loss"}

@@ -68,13 +68,14 @@ def asked(http, method, path, **options):
             time.sleep(0.02)
 
 
-def run(service, operations, lora, between=lambda number: None):
-    """Submit up to 5 ahead, under fixed keys; give the outputs, and the bytes of the final weights."""
+def run(service, operations, lora, between=lambda number: None, opened=lambda: None):
+    """Open a session and submit up to 5 ahead, under fixed keys; give the outputs, and the final weights' bytes."""
     with httpx.Client(base_url=service.url, timeout=20) as http:
         resources = {"base_model": "samplekit/tiny", "lora_enabled": lora is not None}
         identifier = http.post(wire.CREATE_RESOURCES.path(), json=resources).json()["id"]
         body = {"model_resources_id": identifier, **({"lora_config": lora} if lora else {})}
         session = http.post(wire.CREATE_SESSION.path(), json=body).json()["id"]
+        opened()  # calls without a key, such as those that create, are not repeated
         ids, outputs = {}, []
 
         def submitted(number):
@@ -131,9 +132,8 @@ def killed_run(service, operations, lora, pauses):
             service.wait_until_up()
 
     thread = threading.Thread(target=reap)
-    thread.start()
     try:
-        return run(service, operations, lora)
+        return run(service, operations, lora, opened=thread.start)
     finally:
         done.set()
         thread.join()
