@@ -21,7 +21,7 @@ from samplekit.sample.arrays import (
     is_finite,
     refuse_non_finite,
 )
-from samplekit.sample.kinds import LOGPROB_LIMIT, describe_kind, is_mapping, is_sequence
+from samplekit.sample.kinds import LOGPROB_LIMIT, describe_kind, is_mapping, is_sequence, shown
 
 _IGNORE_LABEL = -100
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -119,11 +119,13 @@ def shift_rows(values: ArrayT, widths: IntArray, *, targets: bool) -> ArrayT:
 def _kept(length: int, max_length: int | None, truncation: str) -> slice:
     """Say which tokens stay: the one slice that every array is cut by."""
     if truncation not in ("right", "left"):
-        raise SampleError(f"truncation is {truncation!r}, expected 'right' or 'left': say which end is cut")
+        raise SampleError(f"truncation is {shown(truncation)}, expected 'right' or 'left': say which end is cut")
     if max_length is None:
         return slice(0, length)
     if isinstance(max_length, bool) or not isinstance(max_length, int | np.integer) or max_length < 2:
-        raise SampleError(f"max_length is {max_length!r}, expected a whole number of 2 or more: count full sequences")
+        raise SampleError(
+            f"max_length is {shown(max_length)}, expected a whole number of 2 or more: count full sequences"
+        )
     return slice(0, int(max_length)) if truncation == "right" else slice(max(0, length - int(max_length)), length)
 
 
@@ -165,7 +167,9 @@ def _advantages(advantages: object, mask: FloatArray) -> FloatArray:
     if not isinstance(advantages, int | float) or isinstance(advantages, bool):
         return floats_array(advantages, "advantages")
     if not abs(advantages) <= _FLOAT32_MAX:
-        raise SampleError(f"advantages is {advantages}, expected a finite float32 number: check the group's rewards")
+        raise SampleError(
+            f"advantages is {shown(advantages)}, expected a finite float32 number: check the group's rewards"
+        )
     return freeze(np.where(mask != 0, np.float32(advantages), np.float32(0)))
 
 
@@ -193,7 +197,7 @@ def _logprobs(values: object, mask: FloatArray, name: str) -> FloatArray:
 def _extra(name: object, values: object) -> AnyArray:
     """Read one more array, in the dtype that holds it exactly."""
     if not isinstance(name, str) or not name:
-        raise SampleError(f"extra holds an array called {name!r}, expected a name: use a str")
+        raise SampleError(f"extra holds an array called {shown(name)}, expected a name: use a str")
     if name in KNOWN_DTYPES:
         how = f"{name}=" if name in _KEYWORDS else "loss_mask" if name in ("weights", "mask") else "tokens"
         raise SampleError(f"extra[{name!r}] is an input that build_sample makes itself: pass it through {how}")

@@ -11,7 +11,9 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import describe_kind, is_mapping, is_number
+from samplekit.sample.kinds import describe_kind, is_mapping, is_number, shown
+
+_MOST = 1e30  # a float32 holds it, and the product of it with any advantage of a sane size
 
 Aggregation: TypeAlias = Literal["fixed_horizon", "token_mean", "sequence_mean"]
 Ratio: TypeAlias = Literal["token", "sequence"]
@@ -63,7 +65,9 @@ class Loss:
         kind = given.get("type")
         found = next((loss for loss in LOSSES if loss.wire_type == kind), None)
         if found is None:
-            raise SampleError(f"loss.type is {kind!r}, expected one of {', '.join(loss.wire_type for loss in LOSSES)}")
+            raise SampleError(
+                f"loss.type is {shown(kind)}, expected one of {', '.join(loss.wire_type for loss in LOSSES)}"
+            )
         extra = set(given) - {"type", found.wire_params}
         if extra:
             raise SampleError(
@@ -166,7 +170,7 @@ class GRPO(Loss):
 
     def __post_init__(self) -> None:
         _check_clip(self, self.clip_low, self.clip_high)
-        _check_number(self, "beta", self.beta, 0.0, math.inf)
+        _check_number(self, "beta", self.beta, 0.0, _MOST)
         _check_choice(self, "aggregation", self.aggregation, get_args(Aggregation))
         _check_choice(self, "ratio", self.ratio, get_args(Ratio))
 
@@ -233,7 +237,7 @@ class DRO(Loss):
     beta: float
 
     def __post_init__(self) -> None:
-        _check_number(self, "beta", self.beta, 0.0, math.inf)
+        _check_number(self, "beta", self.beta, 0.0, _MOST)
 
 
 LOSSES: tuple[type[Loss], ...] = (CrossEntropy, ImportanceSampling, PPO, GRPO, CISPO, DPPO, DRO)
@@ -252,7 +256,7 @@ def _own_value(name: str, value: object) -> object:
         return value
     if not isinstance(value, str) or not value.startswith(prefix):
         raise SampleError(
-            f"loss setting {name} is {value!r}, expected text that starts with {prefix}: see Loss.to_wire"
+            f"loss setting {name} is {shown(value)}, expected text that starts with {prefix}: see Loss.to_wire"
         )
     return value.removeprefix(prefix).lower()
 
@@ -260,16 +264,15 @@ def _own_value(name: str, value: object) -> object:
 def _check_number(loss: Loss, name: str, value: object, low: float, high: float) -> None:
     number = float(value) if is_number(value) else math.nan
     if not (math.isfinite(number) and low <= number <= high):
-        end = "or more" if math.isinf(high) else f"to {high:g}"
         raise SampleError(
-            f"{type(loss).__name__}({name}={value!r:.80}) is out of range, expected a number of {low:g} {end}: "
+            f"{type(loss).__name__}({name}={shown(value)}) is out of range, expected a number of {low:g} to {high:g}: "
             f"set {name}"
         )
 
 
 def _check_clip(loss: Loss, low: float, high: float) -> None:
-    _check_number(loss, "clip_low", low, 0.0, math.inf)
-    _check_number(loss, "clip_high", high, 0.0, math.inf)
+    _check_number(loss, "clip_low", low, 0.0, _MOST)
+    _check_number(loss, "clip_high", high, 0.0, _MOST)
     if low > 1 or high < 1:
         raise SampleError(
             f"{type(loss).__name__}(clip_low={low}, clip_high={high}) keeps no ratio of 1, expected clip_low <= 1 and "
@@ -280,4 +283,4 @@ def _check_clip(loss: Loss, low: float, high: float) -> None:
 
 def _check_choice(loss: Loss, name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise SampleError(f"{type(loss).__name__}({name}={value!r}) is unknown: use one of {', '.join(choices)}")
+        raise SampleError(f"{type(loss).__name__}({name}={shown(value)}) is unknown: use one of {', '.join(choices)}")

@@ -62,3 +62,11 @@ def test_shifted_inside_a_model_labels_are_the_sample_s_targets(pairs):
     weights = sample.loss_fn_inputs["weights"].data
     targets = sample.loss_fn_inputs["target_tokens"].data
     assert shifted.tolist() == np.where(weights != 0, targets, -100).tolist()
+
+
+@pytest.mark.parametrize(
+    "ignore_index", [None, True, -1.5, "x", 10**5000, 12], ids=["none", "bool", "float", "text", "long", "trained"]
+)
+def test_an_ignore_index_that_hides_a_token_or_is_no_number_is_refused(ignore_index):
+    with pytest.raises(SampleError, match="ignore_index is"):
+        labels_from_mask([10, 11, 12], [0, 0, 1], ignore_index=ignore_index)

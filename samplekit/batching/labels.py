@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from samplekit.errors import AlignmentError
+from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample.arrays import IntArray, floats_array, ids_array
+from samplekit.sample.kinds import is_whole_number, shown
 
 
 def labels_from_mask(tokens: object, loss_mask: object, *, ignore_index: int = -100) -> IntArray:
@@ -28,14 +29,20 @@ def labels_from_mask(tokens: object, loss_mask: object, *, ignore_index: int = -
 
     Raises:
         AlignmentError: the arrays disagree about their length, or are empty or not 1-D.
-        SampleError: a value is no token id or no finite number; the message names the index.
+        SampleError: a value is no token id or no finite number, and the message names the index; or ``ignore_index`` is
+            no whole number, or the id of a token that trains.
     """
+    if not is_whole_number(ignore_index) or not -(2**63) <= ignore_index < 2**63:
+        raise SampleError(f"ignore_index is {shown(ignore_index)}, expected a whole number of 64 bits: use -100")
     ids = ids_array(tokens, "tokens")
     mask = floats_array(loss_mask, "loss_mask")
     if len(mask) != len(ids):
         raise AlignmentError(
             f"loss_mask holds {len(mask)} values, tokens holds {len(ids)} tokens: give one value for each token"
         )
-    labels = np.where(mask != 0, ids, np.int64(ignore_index))
+    trains = mask != 0
+    if (ids[trains] == ignore_index).any():
+        raise SampleError(f"ignore_index is {ignore_index}, the id of a token that trains, expected no id: use -100")
+    labels = np.where(trains, ids, np.int64(ignore_index))
     labels[0] = ignore_index
     return labels

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from samplekit.chat.columns import held, rows_of, without_filled_nulls
+from samplekit.chat.columns import rows_of, without_filled_nulls
 from samplekit.chat.plan import TrainOn
 from samplekit.chat.refusals import refuse
 from samplekit.chat.samples import Built, Row, SampleOptions, Truncation, assemble, plan_samples, row_of, source_of
@@ -16,6 +16,7 @@ from samplekit.chat.template import ChatTemplate
 from samplekit.chat.turn import Draft
 from samplekit.errors import SampleError, TemplateError
 from samplekit.sample import Sample
+from samplekit.sample.kinds import shown
 
 OnError: TypeAlias = Literal["raise", "skip"]
 _CHUNK_CHARACTERS = 3_000_000
@@ -149,7 +150,7 @@ class SampleBuilder:
             AlignmentError: likewise, for a sample longer than ``max_length``.
         """
         if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
-            raise refuse("invalid_format", f"rows is {held(rows)}, expected an iterable of rows", hint="pass a list")
+            raise refuse("invalid_format", f"rows is {shown(rows)}, expected an iterable of rows", hint="pass a list")
         tally = _Tally()
         for chunk in self._chunks(rows, tally):
             self._finish(chunk, tally)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeGuard, cast
 
 from samplekit.chat.refusals import refuse
 from samplekit.errors import TemplateError
+from samplekit.sample.kinds import shown
 
 MessageDict: TypeAlias = dict[str, Any]
 RowView: TypeAlias = Mapping[str, Any]
@@ -15,15 +16,6 @@ RowView: TypeAlias = Mapping[str, Any]
 def row_error(found: str, hint: str | None = None) -> TemplateError:
     """Make the error of a row that is no conversation: what it holds or is, and what to do."""
     return refuse("invalid_format", f"the row {found}", hint=hint)
-
-
-def held(value: Any) -> str:  # noqa: ANN401 - anything a row may hold
-    """Show a value in a message, cut short."""
-    try:
-        shown = repr(value)
-    except Exception:  # noqa: BLE001 - an int of thousands of digits, and objects that cannot be shown
-        shown = f"a {type(value).__name__}"
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
@@ -71,19 +63,19 @@ def rows_of(columns: Any) -> list[MessageDict]:  # noqa: ANN401 - a mapping, a D
     found = columns.to_pydict() if hasattr(columns, "to_pydict") else columns
     if not hasattr(found, "keys") or not hasattr(found, "__getitem__"):
         hint = "pass a dict of lists, a DataFrame or an arrow table"
-        raise refuse("invalid_format", f"the columns are {held(columns)}, expected a table", hint=hint)
+        raise refuse("invalid_format", f"the columns are {shown(columns)}, expected a table", hint=hint)
     lists = {str(name): _column(str(name), found[name]) for name in found.keys()}  # noqa: SIM118 - a DataFrame's
     lengths = {name: len(values) for name, values in lists.items()}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{name} holds {length}" for name, length in lengths.items())
-        raise refuse("invalid_format", f"the columns differ in length: {shown}", hint="give each one entry a row")
+        found = ", ".join(f"{name} holds {length}" for name, length in lengths.items())
+        raise refuse("invalid_format", f"the columns differ in length: {found}", hint="give each one entry a row")
     return [without_filled_nulls(dict(zip(lists, values, strict=True))) for values in zip(*lists.values(), strict=True)]
 
 
 def _column(name: str, value: Any) -> list[Any]:  # noqa: ANN401 - a list, an array or a series
     values = listed(value)
     if values is None:
-        raise refuse("invalid_format", f"the column {name} is {held(value)}, expected a list", hint="give lists")
+        raise refuse("invalid_format", f"the column {name} is {shown(value)}, expected a list", hint="give lists")
     return [None if isinstance(item, float) and item != item else item for item in values]  # NaN: pandas' null
 
 
@@ -95,7 +87,7 @@ def filled_list(row: RowView, column: str) -> list[Any]:
     """
     items = listed(row[column])
     if not items:
-        raise row_error(f"has {column} of {held(row[column])}, expected a list of at least one message")
+        raise row_error(f"has {column} of {shown(row[column])}, expected a list of at least one message")
     return items
 
 
@@ -107,7 +99,7 @@ def check_messages(items: list[Any], column: str) -> list[MessageDict]:
     """
     for place, item in enumerate(items):
         if not isinstance(item, Mapping) or not isinstance(cast("RowView", item).get("role"), str):
-            raise refuse("invalid_format", f"{column}[{place}] is {held(item)}, expected an object with a role")
+            raise refuse("invalid_format", f"{column}[{place}] is {shown(item)}, expected an object with a role")
     return items
 
 
@@ -119,7 +111,7 @@ def text(row: RowView, column: str) -> str:
     """
     value = row[column]
     if not isinstance(value, str):
-        raise row_error(f"has {column} of {held(value)}, expected a text")
+        raise row_error(f"has {column} of {shown(value)}, expected a text")
     return value
 
 

@@ -17,7 +17,6 @@ from samplekit.chat.columns import (
     RowView,
     check_messages,
     filled_list,
-    held,
     listed,
     optional_text,
     row_error,
@@ -25,6 +24,7 @@ from samplekit.chat.columns import (
 )
 from samplekit.chat.refusals import refuse
 from samplekit.chat.sharegpt import read_conversations
+from samplekit.sample.kinds import shown
 
 Format: TypeAlias = Literal["auto", "messages", "sharegpt", "alpaca", "prompt_completion"]
 
@@ -61,7 +61,7 @@ def to_messages(row: Mapping[str, Any], format: Format = "auto") -> dict[str, An
     """
     check_format(format)
     if not isinstance(row, Mapping):
-        raise row_error(f"is {held(row)}, expected a mapping with messages")
+        raise row_error(f"is {shown(row)}, expected a mapping with messages")
     present = {key for key, value in row.items() if value is not None}
     name = _recognise(row, present) if format == "auto" else format
     chosen = _FORMATS[name]
@@ -133,12 +133,12 @@ def _read_tools(tools: object) -> list[Any] | None:
         try:
             tools = json.loads(tools) if tools.strip() else None
         except ValueError as error:
-            raise row_error(f"has tools of {held(given)}, expected a list of function definitions") from error
+            raise row_error(f"has tools of {shown(given)}, expected a list of function definitions") from error
     if tools is None:
         return None
     known = listed(tools)
     if known is None:
-        raise row_error(f"has tools of {held(given)}, expected a list of function definitions")
+        raise row_error(f"has tools of {shown(given)}, expected a list of function definitions")
     return known
 
 
@@ -164,12 +164,12 @@ def _read_alpaca(row: RowView) -> list[MessageDict]:
 def _read_history(pairs: object) -> list[MessageDict]:
     rounds = listed(pairs)
     if rounds is None:
-        raise row_error(f"has history of {held(pairs)}, expected a list of pairs")
+        raise row_error(f"has history of {shown(pairs)}, expected a list of pairs")
     messages: list[MessageDict] = []
     for place, pair in enumerate(rounds):
         texts = listed(pair)
         if texts is None or len(texts) != 2 or not all(isinstance(part, str) for part in texts):
-            raise row_error(f"has history[{place}] of {held(pair)}, expected a question and its answer")
+            raise row_error(f"has history[{place}] of {shown(pair)}, expected a question and its answer")
         messages += [{"role": "user", "content": texts[0]}, {"role": "assistant", "content": texts[1]}]
     return messages
 
@@ -180,7 +180,7 @@ def _read_prompt_completion(row: RowView) -> list[MessageDict]:
         return [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
     if isinstance(prompt, str) or isinstance(completion, str):
         raise row_error(
-            f"has prompt of {held(prompt)} and completion of {held(completion)}, expected two texts or two lists",
+            f"has prompt of {shown(prompt)} and completion of {shown(completion)}, expected two texts or two lists",
             "write both as messages",
         )
     asked, answered = (check_messages(filled_list(row, name), name) for name in ("prompt", "completion"))

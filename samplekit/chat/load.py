@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from samplekit.chat.refusals import refuse
 from samplekit.errors import TemplateError
+from samplekit.sample.kinds import shown
 
 TINY = "samplekit/tiny"
 _PACKAGED = {TINY: Path(__file__).resolve().parents[1] / "models" / "tiny"}
@@ -84,7 +85,7 @@ def configured_stop_ids(name_or_path: str) -> list[int]:
     stop: Any = cast("dict[str, Any]", found).get("eos_token_id")
     ids = [*cast("Iterable[Any]", stop)] if isinstance(stop, list) else [] if stop is None else [stop]
     if any(type(item) is not int for item in ids):
-        raise _broken(path, f"holds eos_token_id {stop!r:.80}, expected a token id or a list of them")
+        raise _broken(path, f"holds eos_token_id {shown(stop)}, expected a token id or a list of them")
     return ids
 
 

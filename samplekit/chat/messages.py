@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from samplekit.chat.columns import held
 from samplekit.chat.control import ControlGuard
 from samplekit.chat.refusals import refuse
 from samplekit.chat.render import MessageDict, ToolDict
 from samplekit.chat.shape import TemplateShape
 from samplekit.chat.thoughts import split_thought
 from samplekit.chat.tool_calls import read_tool_calls, tool_call_names
+from samplekit.sample.kinds import shown
 
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _OURS = ("weight", "train", "finish_reason")
@@ -233,7 +233,7 @@ def _read_weight(view: MessageDict, index: int) -> float:
         raise refuse("invalid_message", f"train is {train!r}, expected true or false", index=index)
     number = _as_float(weight)
     if not 0 <= number <= _LARGEST_WEIGHT:
-        raise refuse("invalid_message", f"weight is {held(weight)}, expected a number of 0 or more", index=index)
+        raise refuse("invalid_message", f"weight is {shown(weight)}, expected a number of 0 or more", index=index)
     return number if train else 0.0
 
 

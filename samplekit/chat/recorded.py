@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samplekit.chat.columns import held
 from samplekit.chat.ladder import mismatch
 from samplekit.chat.refusals import refuse
 from samplekit.chat.tokens import ID_LIMIT
 from samplekit.chat.turn import Turn
+from samplekit.sample.kinds import shown
 from samplekit.sample.shared_start import shared_start
 
 _AROUND = 8
@@ -39,7 +39,7 @@ def check_recorded(
         recorded = [prompts.get(turn.message_index) for turn in turns]
     elif not _is_sized(prompts):
         hint = "pass one a turn, or a mapping by message index"
-        raise refuse("invalid_option", f"prompts is {held(prompts)}, expected lists of ids", hint=hint)
+        raise refuse("invalid_option", f"prompts is {shown(prompts)}, expected lists of ids", hint=hint)
     elif len(prompts) == len(turns):
         recorded = list(prompts)
     else:
@@ -58,7 +58,7 @@ def _check_keys(turns: Sequence[Turn], prompts: Mapping[int, Sequence[int]]) -> 
     trained = [turn.message_index for turn in turns]
     unknown = [key for key in prompts if key not in trained]
     if unknown:
-        found = f"prompts names message {held(unknown[0])}, which is no trained turn"
+        found = f"prompts names message {shown(unknown[0])}, which is no trained turn"
         raise refuse("invalid_option", found, hint=f"the trained turns are messages {', '.join(map(str, trained))}")
 
 
@@ -70,7 +70,7 @@ def _read(ids: object, index: int) -> npt.NDArray[np.int64]:
         given = np.empty((0, 0))
     whole = given.ndim == 1 and (given.size == 0 or given.dtype.kind in "iu")
     if not whole or (given.size and not 0 <= int(given.min()) <= int(given.max()) < ID_LIMIT):
-        raise refuse("invalid_option", f"prompts holds {held(ids)}, expected token ids", index=index, hint="pass ids")
+        raise refuse("invalid_option", f"prompts holds {shown(ids)}, expected token ids", index=index, hint="pass ids")
     return given.astype(np.int64)
 
 

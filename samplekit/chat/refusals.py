@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from samplekit.errors import TemplateError
+from samplekit.sample.kinds import shown
 
 HINTS = {
     "prefix_mismatch": "try thinking='auto' or another template kwarg, or mend the template: a reply may only add text",
@@ -58,4 +59,4 @@ def check_flags(options: object, *names: str) -> None:
     for name in names:
         value: object = getattr(options, name)
         if not isinstance(value, bool | np.bool_):
-            raise refuse("invalid_option", f"{name} is {value!r:.80}", hint="pass True or False")
+            raise refuse("invalid_option", f"{name} is {shown(value)}", hint="pass True or False")

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from samplekit.chat.columns import MessageDict, RowView, filled_list, held, listed, optional_text, row_error
+from samplekit.chat.columns import MessageDict, RowView, filled_list, listed, optional_text, row_error
 from samplekit.chat.refusals import refuse
 from samplekit.errors import TemplateError
+from samplekit.sample.kinds import shown
 
 _CALL = "function_call"
 _ROLES = {
@@ -44,18 +45,18 @@ def read_conversations(row: RowView) -> list[MessageDict]:
 
 def _read_item(item: object, place: int) -> MessageDict:
     if not isinstance(item, Mapping):
-        raise _item_error(place, f"is {held(item)}, expected an object with from and value")
+        raise _item_error(place, f"is {shown(item)}, expected an object with from and value")
     known = {key: value for key, value in cast("RowView", item).items() if value is not None}
     speaker_key = _one_of(known, "from", "role", place)
     text_key = _one_of(known, "value", "content", place)
     speaker = known.get(speaker_key)
     if not isinstance(speaker, str):
-        raise _item_error(place, f"is {held(item)}, expected an object with from and value")
+        raise _item_error(place, f"is {shown(item)}, expected an object with from and value")
     role = _ROLES.get(speaker.strip().lower(), speaker if speaker_key == "role" else None)
     if role is None:
         raise _item_error(place, f"has from {speaker!r}, expected one of {', '.join(_ROLES)}")
     if text_key not in cast("RowView", item) and "tool_calls" not in known:
-        raise _item_error(place, f"is {held(item)}, expected a {text_key}")
+        raise _item_error(place, f"is {shown(item)}, expected a {text_key}")
     if role == _CALL:
         said: MessageDict = {"role": "assistant", "content": "", "tool_calls": _read_calls(known.get(text_key), place)}
     else:
@@ -80,10 +81,10 @@ def _read_calls(value: object, place: int) -> list[dict[str, Any]]:
         try:
             found = json.loads(value)
         except ValueError as error:
-            raise _item_error(place, f"is a call of {held(value)}, expected JSON with name and arguments") from error
+            raise _item_error(place, f"is a call of {shown(value)}, expected JSON with name and arguments") from error
     calls: list[Any] | None = [found] if isinstance(found, Mapping) else listed(found)
     if not calls:
-        raise _item_error(place, f"is a call of {held(value)}, expected JSON with name and arguments")
+        raise _item_error(place, f"is a call of {shown(value)}, expected JSON with name and arguments")
     return [_read_call(call, value, place) for call in calls]
 
 
@@ -92,7 +93,7 @@ def _read_call(call: object, value: object, place: int) -> dict[str, Any]:
     if isinstance(known.get("function"), Mapping):
         return known
     if not isinstance(known.get("name"), str):
-        raise _item_error(place, f"is a call of {held(value)}, expected JSON with name and arguments")
+        raise _item_error(place, f"is a call of {shown(value)}, expected JSON with name and arguments")
     return {"type": "function", "function": dict(known)}
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samplekit.chat.accounting import PromptAccount
-from samplekit.chat.columns import held
 from samplekit.chat.continuation import continued_text
 from samplekit.chat.engine import Engine, Options, SystemSlot
 from samplekit.chat.kwargs import Thinking
@@ -20,6 +19,7 @@ from samplekit.chat.samples import Row, SampleOptions, Truncation, assemble, pla
 from samplekit.chat.tokens import known_ids
 from samplekit.chat.turn import Turn
 from samplekit.sample import Sample
+from samplekit.sample.kinds import shown
 
 
 class ChatTemplate:
@@ -180,7 +180,7 @@ class ChatTemplate:
             TemplateError: ``invalid_option`` where it is no text, ``encoding_failed``.
         """
         if not isinstance(text, str):
-            raise refuse("invalid_option", f"text is {held(text)}, expected a text", hint="pass a str")
+            raise refuse("invalid_option", f"text is {shown(text)}, expected a text", hint="pass a str")
         return list(self.engine.encoder.text(text).tolist())
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from samplekit.chat.columns import held
 from samplekit.chat.refusals import refuse
+from samplekit.sample.kinds import shown
 
 ID_LIMIT = 2**32
 
@@ -87,7 +87,7 @@ def known_ids(tokenizer: Any, ids: object) -> list[int]:  # noqa: ANN401 - any t
         TemplateError: code ``invalid_option``, naming the first that is none.
     """
     if isinstance(ids, str | bytes | Mapping) or not hasattr(ids, "__iter__"):
-        raise refuse("invalid_option", f"ids is {held(ids)}, expected a list of token ids", hint="pass a list of ids")
+        raise refuse("invalid_option", f"ids is {shown(ids)}, expected a list of token ids", hint="pass a list of ids")
     given = [getattr(item, "item", lambda item=item: item)() for item in cast("Sequence[Any]", ids)]
     tells = backend_of(tokenizer) is not None or hasattr(tokenizer, "convert_ids_to_tokens")
     seen: set[int] = set()
@@ -96,7 +96,7 @@ def known_ids(tokenizer: Any, ids: object) -> list[int]:  # noqa: ANN401 - any t
         if whole and number in seen:
             continue
         if not whole or not 0 <= number < ID_LIMIT or (tells and token_text(tokenizer, number) is None):
-            found = f"ids[{place}] is {held(number)}, which is no token of this tokenizer"
+            found = f"ids[{place}] is {shown(number)}, which is no token of this tokenizer"
             raise refuse("invalid_option", found, hint="pass ids of this tokenizer")
         seen.add(number)
     return given

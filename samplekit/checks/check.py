@@ -16,7 +16,7 @@ from samplekit.checks.rules import rule_faults
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import Sample
-from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_whole_number
+from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_whole_number, shown
 
 
 def check(
@@ -85,14 +85,14 @@ def _refuse_settings(loss: object, vocab_size: object, max_length: object, expec
         raise SampleError(f"loss is {describe_kind(loss)}, expected a loss such as samplekit.CrossEntropy() or None")
     for name, value in (("vocab_size", vocab_size), ("max_length", max_length)):
         if value is not None and not (is_whole_number(value) and value > 0):
-            raise SampleError(f"{name} is {value!r}, expected a whole number of 1 or more, or None")
+            raise SampleError(f"{name} is {shown(value)}, expected a whole number of 1 or more, or None")
     if expected_share is not None and not (
         isinstance(expected_share, tuple | list)
         and len(expected_share) == 2  # pyright: ignore[reportUnknownArgumentType]
         and all(map(is_number, expected_share))  # pyright: ignore[reportUnknownArgumentType]
         and expected_share[0] <= expected_share[1]
     ):
-        raise SampleError(f"expected_share is {expected_share!r}, expected (low, high), such as (0.1, 0.9)")
+        raise SampleError(f"expected_share is {shown(expected_share)}, expected (low, high), such as (0.1, 0.9)")
 
 
 def _accepted(allow: Any) -> frozenset[str]:  # noqa: ANN401 - whatever a caller holds
@@ -103,7 +103,7 @@ def _accepted(allow: Any) -> frozenset[str]:  # noqa: ANN401 - whatever a caller
     codes: list[Any] = list(cast("Collection[Any]", given))
     unknown = [code for code in codes if not isinstance(code, str) or code not in CODES]
     if unknown:
-        raise SampleError(f"allow holds {unknown!r:.80}, {known}")
+        raise SampleError(f"allow holds {shown(unknown)}, {known}")
     return frozenset(codes)
 
 

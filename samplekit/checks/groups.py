@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from samplekit.checks.read import Arrays
 from samplekit.checks.report import Finding
 from samplekit.losses import DRO, GRPO, Loss
-from samplekit.sample.kinds import is_group_id, is_whole_number
+from samplekit.sample.kinds import is_group_id, is_whole_number, shown
 
 
 @dataclass
@@ -87,13 +87,16 @@ def _path(group: _Group) -> str:
 
 
 def _single(name: Hashable, group: _Group) -> Finding:
-    text = f"is {name!r}, a group of one, expected two or more to compare: generate several completions of every prompt"
+    text = (
+        f"is {shown(name)}, a group of one, expected two or more to compare: "
+        "generate several completions of every prompt"
+    )
     return Finding("single_completion", _path(group), f"{_path(group)} {text}")
 
 
 def _constant(name: Hashable, group: _Group) -> Finding:
     text = (
-        f"is {name!r}, and all its {group.num_samples} samples have advantages of 0 only: leave the group out "
+        f"is {shown(name)}, and all its {group.num_samples} samples have advantages of 0 only: leave the group out "
         "(drop_degenerate=True)"
     )
     return Finding("constant_group", _path(group), f"{_path(group)} {text}")

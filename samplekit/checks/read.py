@@ -14,7 +14,7 @@ from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import KNOWN_DTYPES, Sample, TensorData
 from samplekit.sample.arrays import AnyArray, IntArray, floats_array, ids_array
 from samplekit.sample.digits import shared_buffer
-from samplekit.sample.kinds import is_mapping, is_sequence
+from samplekit.sample.kinds import is_mapping, is_sequence, shown
 from samplekit.sample.runs import Runs
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -92,7 +92,7 @@ def read(sample: object) -> Arrays:
     if mapping is not None:
         return _read_mapping(mapping)
     fault = Fault(
-        "invalid_field", "", f"is {_short(sample)}, expected a Sample or a mapping: build it with build_sample"
+        "invalid_field", "", f"is {shown(sample)}, expected a Sample or a mapping: build it with build_sample"
     )
     return Arrays(None, {}, 0, frozenset(), [fault], has_inputs=False)
 
@@ -132,13 +132,13 @@ def _read_mapping(mapping: Mapping[str, Any]) -> Arrays:
     faults = list(_unknown_keys(mapping, "", ("model_input", "loss_fn_inputs", "routed_experts_key", "info")))
     key, info = mapping.get("routed_experts_key"), mapping.get("info")
     if key is not None and not isinstance(key, str):
-        faults.append(Fault("invalid_field", "routed_experts_key", f"is {_short(key)}, expected text"))
+        faults.append(Fault("invalid_field", "routed_experts_key", f"is {shown(key)}, expected text"))
     if info is not None and not is_mapping(info):
-        faults.append(Fault("invalid_field", "info", f"is {_short(info)}, expected an object"))
+        faults.append(Fault("invalid_field", "info", f"is {shown(info)}, expected an object"))
     tokens, length = _read_tokens(mapping.get("model_input"), faults)
     given = mapping.get("loss_fn_inputs")
     if not is_mapping(given):
-        text = f"is {_short(given)}, expected an object of tensors by name"
+        text = f"is {shown(given)}, expected an object of tensors by name"
         faults.append(Fault("invalid_field", "loss_fn_inputs", text))
         return Arrays(tokens, {}, length, frozenset(), faults, has_inputs=False)
     inputs = _read_inputs(given, length, faults)
@@ -165,13 +165,13 @@ def _read_tokens(model_input: object, faults: list[Fault]) -> tuple[IntArray | N
     """Read every chunk; the length is known even where an id is not."""
     outer = _mapping_of(model_input)
     if outer is None:
-        text = f"is {_short(model_input)}, expected an object with chunks"
+        text = f"is {shown(model_input)}, expected an object with chunks"
         faults.append(Fault("invalid_field", "model_input", text))
         return None, 0
     faults += _unknown_keys(outer, "model_input", ("chunks",))
     chunks = outer.get("chunks")
     if not is_sequence(chunks):
-        faults.append(Fault("invalid_field", "model_input.chunks", f"is {_short(chunks)}, expected a list of chunks"))
+        faults.append(Fault("invalid_field", "model_input.chunks", f"is {shown(chunks)}, expected a list of chunks"))
         return None, 0
     if not chunks:
         faults.append(Fault("empty", "model_input.chunks", "is empty, expected at least one chunk: drop the sample"))
@@ -206,13 +206,13 @@ def _read_tensor(name: object, given: object, faults: list[Fault]) -> AnyArray |
     tensor = _mapping_of(given)
     if not isinstance(name, str) or tensor is None or "data" not in tensor:
         faults.append(
-            Fault("invalid_field", slot, f"is {_short(given)}, expected a name for an object of data and dtype")
+            Fault("invalid_field", slot, f"is {shown(given)}, expected a name for an object of data and dtype")
         )
         return None
     faults += _unknown_keys(tensor, slot, ("data", "dtype"))
     dtype = tensor.get("dtype")
     if not isinstance(dtype, str) or dtype not in ("int64", "float32"):
-        faults.append(Fault("dtype", slot, f"has dtype {_short(dtype)}, expected 'int64' or 'float32'"))
+        faults.append(Fault("dtype", slot, f"has dtype {shown(dtype)}, expected 'int64' or 'float32'"))
         return None
     allowed = KNOWN_DTYPES.get(name, (dtype,))
     if dtype not in allowed:
@@ -249,8 +249,3 @@ def _mapping_of(value: object) -> Mapping[str, Any] | None:
         dump: Any = value
         value = dump.model_dump(exclude_none=True)
     return value if is_mapping(value) else None
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from samplekit.chat.columns import held
 from samplekit.chat.formats import Format, check_format, to_messages
 from samplekit.errors import FileFormatError, TemplateError
 from samplekit.files.tables import Place, Source, check_source, find_rows
+from samplekit.sample.kinds import shown
 
 Row: TypeAlias = dict[str, Any]
 OnFault: TypeAlias = Callable[[FileFormatError], None]
@@ -82,8 +82,8 @@ def _token_row(row: Mapping[str, Any], place: Place) -> Row | FileFormatError:
         return place.fault(f"holds tokens and also {', '.join(unknown)}, expected only {known}")
     for name in ("tokens", "loss_mask"):
         if not isinstance(row.get(name), list):
-            return place.fault(f"has {name} of {held(row.get(name))}, expected a list with one value for every token")
+            return place.fault(f"has {name} of {shown(row.get(name))}, expected a list with one value for every token")
     info = row.get("info")
     if info is not None and not isinstance(info, dict):
-        return place.fault(f"has info of {held(info)}, expected an object")
+        return place.fault(f"has info of {shown(info)}, expected an object")
     return dict(row)

@@ -8,10 +8,12 @@ import numpy as np
 
 from samplekit.errors import PackingError
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_whole_number
+from samplekit.sample.kinds import is_whole_number, shown
 
 Oversize: TypeAlias = Literal["error", "drop", "truncate", "truncate_left"]
 OVERSIZE: tuple[str, ...] = ("error", "drop", "truncate", "truncate_left")
+
+_TOO_LONG = 2**63
 
 
 def whole_number(value: object, name: str) -> int:
@@ -20,8 +22,8 @@ def whole_number(value: object, name: str) -> int:
     Raises:
         PackingError: it is none; the message starts with its name.
     """
-    if not is_whole_number(value) or value < 1:
-        raise PackingError(f"{name} is {value!r:.80}, expected a whole number of 1 or more: pass how many")
+    if not is_whole_number(value) or not 1 <= value < _TOO_LONG:
+        raise PackingError(f"{name} is {shown(value)}, expected a whole number of 1 or more: pass how many")
     return int(value)
 
 
@@ -38,8 +40,8 @@ def read_lengths(lengths: object) -> IntArray:
         return np.zeros(0, dtype=np.int64)
     if found.dtype.kind not in "iu":
         for place, value in enumerate(cast("list[object]", found.tolist())):
-            if not is_whole_number(value):
-                raise PackingError(f"lengths[{place}] is {value!r}, expected a whole number of tokens: count them")
+            if not (is_whole_number(value) and abs(value) < _TOO_LONG):
+                raise PackingError(f"lengths[{place}] is {shown(value)}, expected a whole number of tokens: count them")
     read = cast("IntArray", found.astype(np.int64))
     if found is not lengths:  # numpy takes True for 1 where other ints stand beside it
         for place in np.flatnonzero(read == 1).tolist():
@@ -61,7 +63,7 @@ def fit_lengths(lengths: IntArray, max_length: int, oversize: str) -> tuple[IntA
         PackingError: an item is longer than a row and oversize is "error", or oversize is no policy.
     """
     if oversize not in OVERSIZE:
-        raise PackingError(f"oversize is {oversize!r}, expected one of {', '.join(OVERSIZE)}: choose one")
+        raise PackingError(f"oversize is {shown(oversize)}, expected one of {', '.join(OVERSIZE)}: choose one")
     longer = lengths > max_length
     if not longer.any():
         return np.arange(len(lengths)), lengths

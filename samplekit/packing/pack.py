@@ -11,7 +11,7 @@ from samplekit.packing.packed import PackedRecord, agreed, join, refuse_unlike
 from samplekit.packing.plan import Plan, Strategy, plan_packing
 from samplekit.packing.read import read_record
 from samplekit.packing.record import Record, follows_on, trusted_record
-from samplekit.sample.kinds import is_whole_number
+from samplekit.sample.kinds import is_whole_number, shown
 
 
 class PackedRows(list[PackedRecord]):
@@ -110,7 +110,7 @@ class StreamingPacker:
 
     def __init__(self, max_length: int, *, pad_id: int, num_open: int = NUM_OPEN, oversize: Oversize = "error") -> None:
         if oversize not in OVERSIZE:
-            raise PackingError(f"oversize is {oversize!r}, expected one of {', '.join(OVERSIZE)}: choose one")
+            raise PackingError(f"oversize is {shown(oversize)}, expected one of {', '.join(OVERSIZE)}: choose one")
         self.max_length = whole_number(max_length, "max_length")
         self.pad_id = _pad_id(pad_id)
         self.oversize: Oversize = oversize
@@ -191,5 +191,7 @@ def _id_of(record: Record, place: int) -> object:
 
 def _pad_id(pad_id: object) -> int:
     if not is_whole_number(pad_id) or pad_id < 0:
-        raise PackingError(f"pad_id is {pad_id!r}, expected a token id of 0 or more: pass the tokenizer's pad token")
+        raise PackingError(
+            f"pad_id is {shown(pad_id)}, expected a token id of 0 or more: pass the tokenizer's pad token"
+        )
     return int(pad_id)

@@ -14,6 +14,7 @@ from samplekit.packing.histogram import Pattern, best_of_three, first_fit_decrea
 from samplekit.packing.in_order import first_fit, next_fit
 from samplekit.packing.lengths import Oversize, fit_lengths, read_lengths, whole_number
 from samplekit.sample.arrays import IntArray
+from samplekit.sample.kinds import shown
 
 Strategy: TypeAlias = Literal["best", "ffd", "first_fit", "next_fit"]
 STRATEGIES: tuple[str, ...] = ("best", "ffd", "first_fit", "next_fit")
@@ -125,7 +126,7 @@ def plan_packing(
     room = whole_number(max_length, "max_length")
     slots = len(sizes) + 1 if max_items is None else whole_number(max_items, "max_items")
     if strategy not in STRATEGIES:
-        raise PackingError(f"strategy is {strategy!r}, expected one of {', '.join(STRATEGIES)}: choose one")
+        raise PackingError(f"strategy is {shown(strategy)}, expected one of {', '.join(STRATEGIES)}: choose one")
     kept, fitted = fit_lengths(sizes, room, oversize)
     parts = [(places, *_rows_of(fitted[places], room, slots, strategy)) for places in _parts(kept, groups, len(sizes))]
     rows = _joined([(places, rows) for places, rows, _ in parts])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import is_group_id
+from samplekit.sample.kinds import is_group_id, shown
 
 
 def text_or_none(value: object, name: str) -> str | None:
@@ -15,12 +15,12 @@ def text_or_none(value: object, name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise SampleError(f"{name} is {value!r:.80}, expected text or None: pass its name")
+        raise SampleError(f"{name} is {shown(value)}, expected text or None: pass its name")
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise SampleError(
-            f"{name} is {value!r:.80}, expected text that UTF-8 can say: take out what stands at index {error.start}"
+            f"{name} is {shown(value)}, expected text that UTF-8 can say: take out what stands at index {error.start}"
         ) from error
     return str.__str__(value)  # an Enum's or numpy's text as itself
 
@@ -35,5 +35,5 @@ def group_id(value: object, name: str) -> str | int | None:
     if value is None or isinstance(value, str):
         return text_or_none(value, name)
     if not is_group_id(value):
-        raise SampleError(f"{name} is {value!r:.80}, expected text or a whole number of 64 bits: pass str(...) of it")
+        raise SampleError(f"{name} is {shown(value)}, expected text or a whole number of 64 bits: pass str(...) of it")
     return int(value)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from samplekit.errors import AlignmentError, SampleError
 from samplekit.rollouts.listed import UNREADABLE, listed, refuse_masked
 from samplekit.sample.arrays import AnyArray
+from samplekit.sample.kinds import shown
 
 DoubleArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -34,10 +35,10 @@ def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a
     except UNREADABLE:
         number = math.nan
     if not abs(number) <= _LARGEST:
-        raise SampleError(f"{name} is {value!r:.80}, expected a finite float32 number: repair the reward function")
+        raise SampleError(f"{name} is {shown(value)}, expected a finite float32 number: repair the reward function")
     if abs(number) >= _EXACT and number != _exactly(value):
         raise SampleError(
-            f"{name} is {value!r:.80}, which a float would round to {number:.0f}, expected a whole number of at most "
+            f"{name} is {shown(value)}, which a float would round to {number:.0f}, expected a whole number of at most "
             "2**53: scale the rewards"
         )
     return number

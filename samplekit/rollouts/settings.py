@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import is_number, is_whole_number
+from samplekit.sample.kinds import is_number, is_whole_number, shown
 
 Scale: TypeAlias = Literal["std", "none"]
 Baseline: TypeAlias = Literal["mean", "leave_one_out"]
@@ -21,9 +21,9 @@ def refuse_settings(scale: object, baseline: object, ddof: object = 1, floor: ob
     _refuse_unknown("scale", scale, get_args(Scale))
     _refuse_unknown("baseline", baseline, get_args(Baseline))
     if not is_whole_number(ddof) or ddof not in (0, 1):
-        raise SampleError(f"ddof is {ddof!r:.80}, expected 0 or 1: choose one")
+        raise SampleError(f"ddof is {shown(ddof)}, expected 0 or 1: choose one")
     if not is_number(floor) or floor < 0:
-        raise SampleError(f"floor is {floor!r:.80}, expected a finite number of 0 or more: it is what std is at least")
+        raise SampleError(f"floor is {shown(floor)}, expected a finite number of 0 or more: it is what std is at least")
 
 
 def refuse_overlong(overlong: object) -> None:
@@ -43,7 +43,7 @@ def refuse_length(max_length: object) -> None:
     """
     if max_length is not None and not (is_whole_number(max_length) and max_length >= 2):
         raise SampleError(
-            f"max_length is {max_length!r:.80}, expected a whole number of 2 or more: count full sequences"
+            f"max_length is {shown(max_length)}, expected a whole number of 2 or more: count full sequences"
         )
 
 
@@ -54,9 +54,9 @@ def refuse_no_flag(value: object, name: str) -> None:
         SampleError: naming the setting.
     """
     if not isinstance(value, bool):
-        raise SampleError(f"{name} is {value!r:.80}, expected True or False")
+        raise SampleError(f"{name} is {shown(value)}, expected True or False")
 
 
 def _refuse_unknown(name: str, value: object, known: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in known:
-        raise SampleError(f"{name} is {value!r:.80}, expected one of {', '.join(known)}: choose one")
+        raise SampleError(f"{name} is {shown(value)}, expected one of {', '.join(known)}: choose one")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.sample.kinds import describe_kind, is_sequence
+from samplekit.sample.kinds import describe_kind, is_sequence, shown
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
@@ -177,12 +177,12 @@ def _refuse_id(source: Sequence[Any], name: str, what: str) -> NoReturn:
         _refuse_nested(value, index, name)
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise SampleError(
-                f"{name} holds {value!r} at index {index}, expected a token id (an int of 0 or more): "
+                f"{name} holds {shown(value)} at index {index}, expected a token id (an int of 0 or more): "
                 "convert it where it is made, for values of another kind are never turned into ids"
             )
         if not -_ID_LIMIT <= value < _ID_LIMIT:
             raise SampleError(
-                f"{name} holds {value} at index {index}, expected a token id from 0 to 2**63 - 1: "
+                f"{name} holds {shown(int(value))} at index {index}, expected a token id from 0 to 2**63 - 1: "
                 "look for a negative id that wrapped in an unsigned dtype"
             )
     raise SampleError(f"{name} holds {what}, expected token ids (ints of 0 or more): pass the ids themselves")
@@ -233,7 +233,7 @@ def _refuse_number(source: Sequence[Any], name: str, what: str) -> NoReturn:
         _refuse_nested(value, index, name)
         if isinstance(value, str | bytes | complex) or not hasattr(value, "__float__"):
             raise SampleError(
-                f"{name} holds {value!r} at index {index}, expected a finite number: "
+                f"{name} holds {shown(value)} at index {index}, expected a finite number: "
                 "convert it where it is made, or drop the row"
             )
         try:

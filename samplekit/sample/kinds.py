@@ -8,6 +8,7 @@ from typing import Any, TypeGuard, cast
 
 import numpy as np
 
+_LONGEST_SHOWN = 60
 LOGPROB_LIMIT = 0.001  # a log probability is 0 at most; a sampler's rounding may print a hair above it
 
 
@@ -42,8 +43,19 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def describe_kind(value: object) -> str:
-    """Name a value for an error: itself where it is short, else its type."""
-    if value is None or isinstance(value, bool | int | float):
-        return repr(value)
+    """Name a value for an error: itself where it is a number or None, else its type."""
+    return shown(value) if value is None or isinstance(value, bool | int | float) else _type_of(value)
+
+
+def shown(value: object) -> str:
+    """Show a value in an error, cut short."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - an int of thousands of digits, and objects that cannot be shown
+        return _type_of(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+def _type_of(value: object) -> str:
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

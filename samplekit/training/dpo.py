@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import is_sequence, is_whole_number
+from samplekit.sample.kinds import is_sequence, is_whole_number, shown
 from samplekit.training.ranges import refuse_outside
 from samplekit.training.reference import as_tensors
 from samplekit.training.rows import as_rows, refuse_missing, refuse_not_finite
@@ -125,11 +125,11 @@ def _paired(num_samples: int, pairs: Sequence[tuple[int, int]] | None) -> list[t
             f"pairs is a tensor that cannot be read ({error!s:.80}): pass a dense one, or a list"
         ) from error
     if not is_sequence(given) or not given:
-        raise SampleError(f"pairs is {given!r:.80}, expected a list of at least one (chosen, rejected)")
+        raise SampleError(f"pairs is {shown(given)}, expected a list of at least one (chosen, rejected)")
     for index, pair in enumerate(given):
         if not _is_pair(pair, num_samples):
             raise SampleError(
-                f"pairs[{index}] is {pair!r:.80}, expected two different indices into {num_samples} samples: name the "
+                f"pairs[{index}] is {shown(pair)}, expected two different indices into {num_samples} samples: name the "
                 "chosen one, then the rejected one"
             )
     return [(chosen, rejected) for chosen, rejected in given]

@@ -11,6 +11,7 @@ import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.losses import GRPO, Loss
+from samplekit.sample.kinds import shown
 from samplekit.training.positions import Float64Array, IndexArray, Positions, read_batch, views
 from samplekit.training.ranges import refuse_outside
 from samplekit.training.rows import FloatsArray
@@ -42,7 +43,7 @@ class Settings:
         for name, choices in (("sequence_mean", get_args(SequenceMean)), ("kl", get_args(KlEstimator))):
             value: object = getattr(self, name)
             if not isinstance(value, str) or value not in choices:
-                raise SampleError(f"{name} is {value!r:.80}, expected one of {', '.join(choices)}")
+                raise SampleError(f"{name} is {shown(value)}, expected one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def evaluate(
         SampleError: there is no formula for the loss, no sample, or a row that is not finite where its sample trains.
     """
     if not knows(loss):
-        raise SampleError(f"loss is {loss!r:.80}, expected a loss of samplekit, such as samplekit.GRPO()")
+        raise SampleError(f"loss is {shown(loss)}, expected a loss of samplekit, such as samplekit.GRPO()")
     batch = read_batch(policy_logprobs, samples, str(loss), loss.required_inputs(), loss.optional_inputs())
     scales = _scales(batch.counts, loss, settings)
     lengths, doubled = batch.lengths, any(row.dtype == np.float64 for row in batch.rows)

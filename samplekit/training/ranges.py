@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samplekit.errors import SampleError
-from samplekit.sample.kinds import is_number, is_whole_number
+from samplekit.sample.kinds import is_number, is_whole_number, shown
 
 # Within these a float32 and its inverse are finite.
 LEAST, MOST = 1e-30, 1e30
@@ -24,7 +24,7 @@ def refuse_outside(name: str, value: object, advice: str, *, low: float = LEAST,
     """
     if not (is_number(value) and low <= value <= high):
         kind = "finite number above 0, of" if low > 0 else "number of"
-        raise SampleError(f"{name} is {value!r:.80}, expected a {kind} {low:g} to {high:g}: {advice}")
+        raise SampleError(f"{name} is {shown(value)}, expected a {kind} {low:g} to {high:g}: {advice}")
 
 
 def refuse_uncountable(name: str, value: object, advice: str, *, low: int = 1) -> None:
@@ -40,4 +40,4 @@ def refuse_uncountable(name: str, value: object, advice: str, *, low: int = 1) -
         SampleError: the value is no such number.
     """
     if not is_whole_number(value) or value < low:
-        raise SampleError(f"{name} is {value!r:.80}, expected a whole number of {low} or more: {advice}")
+        raise SampleError(f"{name} is {shown(value)}, expected a whole number of {low} or more: {advice}")

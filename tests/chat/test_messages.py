@@ -187,7 +187,7 @@ def test_a_weight_that_cannot_train_is_refused(weight):
 
 
 def test_a_weight_too_long_to_print_is_refused():
-    with pytest.raises(TemplateError, match="message 1: weight is a int"):
+    with pytest.raises(TemplateError, match="message 1: weight is an int"):
         toy_template("T-PLAIN").turns([USER, reply(weight=10**5000)])
 
 

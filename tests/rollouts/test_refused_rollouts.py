@@ -11,6 +11,7 @@ import torch
 from rollout_doubles import completion, episode
 
 import samplekit as sk
+from samplekit.sample.kinds import shown
 
 STEPS = episode(([1], [2])).steps
 Colour = enum.Enum("Colour", {"RED": "red"})
@@ -36,7 +37,7 @@ def test_a_reason_or_key_that_is_no_text(name, value):
     "value", [["x"], ("a", 1), {1}, True, 1.0, math.nan, torch.tensor(1), b"x", Colour.RED, 2**63, 10**400], ids=str
 )
 def test_ids_that_are_neither_text_nor_a_whole_number(value):
-    words = f" is {value!r:.80}, expected text or a whole number"
+    words = f" is {shown(value)}, expected text or a whole number"
     refused(lambda: sk.Group([1], [completion([2])], id=value), f"id{words}")
     refused(lambda: sk.Trajectory(STEPS, group=value), f"group{words}")
     if type(value) is not int:

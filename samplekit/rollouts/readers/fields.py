@@ -15,7 +15,7 @@ from samplekit.rollouts.listed import listed
 from samplekit.rollouts.names import group_id
 from samplekit.rollouts.sampled import sampled_ids, sampled_logprobs
 from samplekit.sample.arrays import FloatArray, IntArray
-from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence, is_whole_number
+from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence, is_whole_number, shown
 
 
 def field(value: Any, name: str) -> Any:  # noqa: ANN401 - any package's answer
@@ -65,7 +65,7 @@ def in_order(items: Sequence[Any], where: str) -> Sequence[Any]:
         return items
     for place, number in enumerate(numbers):
         if not is_whole_number(number):
-            raise SampleError(f"{where}[{place}].index is {number!r:.80}, expected a whole number: number all or none")
+            raise SampleError(f"{where}[{place}].index is {shown(number)}, expected a whole number: number all or none")
     if sorted(numbers) != list(range(len(items))):
         raise SampleError(
             f"{where} hold the indices {sorted(numbers)}, expected 0 to {len(items) - 1}, each once: one is missing or "

@@ -25,7 +25,7 @@ from samplekit.rollouts.readers.fields import (
 )
 from samplekit.rollouts.sampled import sampled_ids
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_whole_number
+from samplekit.sample.kinds import is_whole_number, shown
 from samplekit.sample.shared_start import shared_start
 
 _ASK_FOR_IDS = "ask for them (vLLM: return_token_ids=True in the request), for text is never encoded again"
@@ -77,7 +77,7 @@ def groups_from_openai(
     """
     choices = _choices(response)
     if not is_whole_number(num_samples) or num_samples < 1:
-        raise SampleError(f"num_samples is {num_samples!r:.80}, expected a whole number of 1 or more: the request's n")
+        raise SampleError(f"num_samples is {shown(num_samples)}, expected a whole number of 1 or more: the request's n")
     num_groups, rest = divmod(len(choices), num_samples)
     if rest:
         raise AlignmentError(f"response.choices holds {len(choices)} choices, expected a multiple of {num_samples}")
