@@ -45,12 +45,14 @@ class Gate:
         sense: ``"peer"``: the peer's cost over ours, at least limit. ``"floor"``: our cost over the other's, at most
             limit. ``"value"``: our cost itself in `unit`, at most limit.
         unit: what a value is counted in.
+        of: the contender that is held to the limit, where it is not `OURS`.
     """
 
     versus: str
     limit: float | None = None
     sense: Sense = "peer"
     unit: str = ""
+    of: str = OURS
 
 
 @dataclass(frozen=True)

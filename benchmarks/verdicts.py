@@ -62,7 +62,7 @@ def _read(row: Row, reading: Reading, case: Case, size: Size) -> Iterator[Verdic
 
 
 def _judge(row: Row, reading: Reading, gate: Gate, costs: dict[str, list[float]]) -> Verdict:
-    ours = costs[OURS]
+    ours = costs[gate.of]
     if gate.sense == "value":
         ratios = ours
     elif gate.sense == "peer":
@@ -70,7 +70,8 @@ def _judge(row: Row, reading: Reading, gate: Gate, costs: dict[str, list[float]]
     else:
         ratios = [own / theirs for theirs, own in zip(costs[gate.versus], ours, strict=True)]
     measured = median(ratios)
-    return Verdict(row.work, reading.quantity, gate.versus, measured, min(ratios), max(ratios),
+    quantity = reading.quantity if gate.of == OURS else f"{reading.quantity} of {gate.of}"
+    return Verdict(row.work, quantity, gate.versus, measured, min(ratios), max(ratios),
                    _shown(gate, measured, min(ratios), max(ratios)), _asked(gate), _held(gate, measured))  # fmt: skip
 
 

@@ -102,9 +102,7 @@ def own_labels(laid: Rows, ignore_index: int, *, mask_boundaries: bool = True) -
         ignored |= laid.loss_mask == 0
     if mask_boundaries:
         ignored |= laid.starts
-    labels = laid.tokens.copy()
-    labels[ignored] = ignore_index
-    return labels
+    return np.where(ignored, ignore_index, laid.tokens)
 
 
 def _megatron(rows: Sequence[Record], ids: Sequence[object], **options: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -69,10 +69,12 @@ def _trained(columns: Columns, tokens: IntArray) -> AnyArray | None:
     found = [_flags(columns[name]) for name in MASKS if name in columns]
     if "labels" in columns:
         labels = _whole(columns["labels"])
-        found.append(labels != IGNORED)
-        if not ((labels == tokens) | ~found[-1]).all():
+        trains = labels != IGNORED
+        if (trains & (labels != tokens)).any():
             raise _UnlikeError
-    return np.logical_and.reduce(found).astype(np.float32) if found else None
+        found.append(trains)
+    together = found[0] if len(found) == 1 else np.logical_and.reduce(found) if found else None
+    return None if together is None else together.astype(np.float32)
 
 
 def _whole(values: Sequence[Any], *, typecode: Literal["q", "Q"] = "q") -> IntArray:
