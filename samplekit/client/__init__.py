@@ -4,6 +4,7 @@ from samplekit.client.async_client import AsyncClient
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.batches import Batch
 from samplekit.client.blocking_client import Client
+from samplekit.client.drawn import Alternatives, DrawnGroup
 from samplekit.client.evaluation import held_out_loss
 from samplekit.client.operations import AsyncOperation, Operation, as_completed
 from samplekit.client.progress import Transferred, Waiting
@@ -16,6 +17,7 @@ from samplekit.wire.lifecycles import Lifecycle
 from samplekit.wire.listings import Checkpoint
 
 __all__ = [
+    "Alternatives",
     "AsyncClient",
     "AsyncOperation",
     "AsyncResources",
@@ -24,6 +26,7 @@ __all__ = [
     "Checkpoint",
     "Client",
     "CostEstimate",
+    "DrawnGroup",
     "Lifecycle",
     "Limits",
     "Operation",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -21,7 +21,7 @@ from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -120,6 +120,10 @@ class Client:
         num_generators: int = 1,
         name: str | None = None,
         resume_from: str | None = None,
+        lora_dropout: float | None = None,
+        lora_train_unembed: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        load_optimizer: bool | None = None,
     ) -> Session:
         """Create resources and a training session on them, and wait until it runs.
 
@@ -131,12 +135,19 @@ class Client:
             num_generators: replicas that generate; 0 trains only.
             name: shown in the service's lists.
             resume_from: id of a checkpoint to go on from.
+            lora_dropout: None means 0.
+            lora_train_unembed: whether the adapter covers the output layer; None means True.
+            metadata: your own, kept with the session, such as ``{"wandb": {"project": "p"}}``.
+            load_optimizer: with resume_from, whether to take the optimizer's state too; None takes what there is.
 
         Raises:
             SampleError: a setting is out of range; nothing was created.
             ServiceError: it cannot be had; what was created is stopped again.
         """
-        plan = SessionPlan(base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from)
+        plan = SessionPlan(
+            base_model, lora_rank, lora_alpha, lora_seed, num_generators, name, resume_from,
+            lora_dropout, lora_train_unembed, metadata, load_optimizer,
+        )  # fmt: skip
         opened = self._driver.run(opening.open_session(self._terms, plan))
         return Session(opened, self._terms, self._driver, self._reminders)
 

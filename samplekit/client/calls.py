@@ -184,7 +184,7 @@ def generate(prompts: Sequence[ModelInput], settings: GenerationSettings) -> Sub
             prompts,
             num_samples=settings.num_samples,
             sampling_params=settings.to_wire(),
-            prompt_logprobs=settings.prompt_logprobs,
+            extras=settings.extras(),
         )
         return Prepared(body, lambda output, made: parse_groups(output, prompts, made))
 

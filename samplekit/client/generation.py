@@ -13,6 +13,7 @@ from samplekit.client.settings import flag, number, several, shown, whole_number
 from samplekit.errors import SampleError
 from samplekit.sample import ModelInput, describe
 from samplekit.sample.kinds import is_number, is_whole_number
+from samplekit.wire.names import MAX_TOPK_PROMPT_LOGPROBS
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class GenerationSettings:
     stop: Sequence[str] | str = ()
     seed: int | None = None
     prompt_logprobs: bool = False
+    topk_prompt_logprobs: int = 0
+    return_routed_experts: bool = False
 
     def __post_init__(self) -> None:
         taken: dict[str, Any] = {
@@ -42,6 +45,10 @@ class GenerationSettings:
             "stop": _stop_strings(self.stop),
             "seed": None if self.seed is None else whole_number("seed", self.seed),
             "prompt_logprobs": flag("prompt_logprobs", self.prompt_logprobs),
+            "topk_prompt_logprobs": whole_number(
+                "topk_prompt_logprobs", self.topk_prompt_logprobs, least=0, most=MAX_TOPK_PROMPT_LOGPROBS
+            ),
+            "return_routed_experts": flag("return_routed_experts", self.return_routed_experts),
         }
         for name, value in taken.items():
             object.__setattr__(self, name, value)
@@ -56,6 +63,15 @@ class GenerationSettings:
             "stop": list(self.stop) or None,
             "seed": self.seed,
         }
+
+    def extras(self) -> dict[str, Any]:
+        """Give what results should hold beside completions, in the service's spelling."""
+        asked = {
+            "prompt_logprobs": self.prompt_logprobs,
+            "topk_prompt_logprobs": self.topk_prompt_logprobs,
+            "return_routed_experts": self.return_routed_experts,
+        }
+        return {name: value for name, value in asked.items() if value}
 
     def warn_if_bent(self, *, stacklevel: int) -> None:
         """Warn where the logprobs that come back are not the policy's own, so that importance ratios are bent.

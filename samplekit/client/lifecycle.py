@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from samplekit.client.flows import Terms, request_for
-from samplekit.client.plans import SessionPlan
+from samplekit.client.plans import SessionPlan, metadata_body
 from samplekit.client.settings import shown, whole_number
 from samplekit.errors import SampleError, ServiceError, StatusError
 from samplekit.wire import names
@@ -96,6 +96,19 @@ def rename_session(terms: Terms, session_id: str, name: object) -> Flow[None]:
         raise SampleError(f"name is {shown(name)}, expected a string, empty to clear it")
     what = f"rename training session {session_id}"
     request = request_for(names.UPDATE_SESSION, what, body=(dumps({"display_name": name}),), session_id=session_id)
+    yield from terms.call(request, lambda _: None)
+
+
+def annotate_session(terms: Terms, session_id: str, metadata: object) -> Flow[None]:
+    """Write metadata to a session; members left out stay as they are.
+
+    Raises:
+        SampleError: it is no mapping, or JSON cannot say it.
+    """
+    body = (dumps({"metadata": metadata_body(metadata)}),)
+    request = request_for(
+        names.UPDATE_SESSION, f"write metadata to training session {session_id}", body=body, session_id=session_id
+    )
     yield from terms.call(request, lambda _: None)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from samplekit.client.settings import flag, one_of, text, whole_number
+from samplekit.client.settings import flag, number, one_of, shown, text, whole_number
 from samplekit.errors import SampleError
+from samplekit.sample.kinds import is_mapping
 from samplekit.wire.names import INACTIVE_TIMEOUT_SECONDS
 from samplekit.wire.requests import dumps
 
@@ -26,6 +28,10 @@ class SessionPlan:
         num_generators: replicas that generate; 0 trains only.
         name: shown in the service's lists.
         resume_from: a checkpoint's id.
+        lora_dropout: None leaves it to the service (0).
+        lora_train_unembed: None leaves it to the service (True).
+        metadata: the caller's own, such as ``{"wandb": {"project": "p"}}``.
+        load_optimizer: whether the checkpoint's optimizer is taken too; None leaves it to the service.
 
     Raises:
         SampleError: a setting is out of its range; the message says which. Nothing has been paid for by then.
@@ -38,13 +44,22 @@ class SessionPlan:
     num_generators: int = 1
     name: str | None = None
     resume_from: str | None = None
+    lora_dropout: float | None = None
+    lora_train_unembed: bool | None = None
+    metadata: Mapping[str, Any] | None = None
+    load_optimizer: bool | None = None
 
     def __post_init__(self) -> None:
         taken: dict[str, Any] = {"num_generators": whole_number("num_generators", self.num_generators, least=0)}
         for name, least in (("lora_rank", 1), ("lora_alpha", 1), ("lora_seed", None)):
             if (value := getattr(self, name)) is not None:
                 taken[name] = whole_number(name, value, least=least)
-        for name in ("lora_alpha", "lora_seed"):
+        if self.lora_dropout is not None:
+            taken["lora_dropout"] = number("lora_dropout", self.lora_dropout, below=1.0)
+        if self.metadata is not None:
+            taken["metadata"] = metadata_body(self.metadata)
+        self._check_flags()
+        for name in ("lora_alpha", "lora_seed", "lora_dropout", "lora_train_unembed"):
             if self.lora_rank is None and self.resume_from is None and getattr(self, name) is not None:
                 raise SampleError(
                     f"{name} is {getattr(self, name)!r} and lora_rank is None, expected both: pass lora_rank"
@@ -55,6 +70,13 @@ class SessionPlan:
         for name, value in taken.items():
             object.__setattr__(self, name, value)
 
+    def _check_flags(self) -> None:
+        for name in ("lora_train_unembed", "load_optimizer"):
+            if (value := getattr(self, name)) is not None:
+                flag(name, value)
+        if self.load_optimizer is not None and self.resume_from is None:
+            raise SampleError("load_optimizer is given and resume_from is None, expected both: pass resume_from")
+
     def resources_body(self) -> tuple[bytes, ...]:
         """Give the body that creates the resources, or estimates their cost."""
         return ResourcesPlan(self.base_model, self.lora_rank is not None, self.num_generators).body()
@@ -63,17 +85,37 @@ class SessionPlan:
         """Give the body that creates the session on its resources."""
         lora: dict[str, Any] | None = None
         if self.lora_rank is not None:
-            lora = {"rank": self.lora_rank, "alpha": self.lora_alpha, "seed": self.lora_seed}
+            lora = {
+                "rank": self.lora_rank,
+                "alpha": self.lora_alpha,
+                "dropout": self.lora_dropout,
+                "seed": self.lora_seed,
+                "train_unembed": self.lora_train_unembed,
+            }
         return (
             dumps(
                 {
                     "model_resources_id": resources_id,
                     "display_name": self.name,
                     "lora_config": lora,
+                    "metadata": self.metadata,
                     "resume_from_checkpoint_id": self.resume_from,
+                    "load_optimizer": self.load_optimizer,
                 }
             ),
         )
+
+
+def metadata_body(metadata: object) -> Mapping[str, Any]:
+    """Give a caller's own metadata, which must be a mapping that JSON can say.
+
+    Raises:
+        SampleError: it is none.
+    """
+    if not is_mapping(metadata):
+        raise SampleError(f"metadata is {shown(metadata)}, expected a mapping")
+    dumps({"metadata": metadata})
+    return metadata
 
 
 _SCALING = {"match_adam": "MUON_SCALING_STRATEGY_MATCH_ADAM", "original": "MUON_SCALING_STRATEGY_ORIGINAL"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from samplekit.client import lifecycle, opening
 from samplekit.client.async_session import AsyncSession
@@ -13,6 +13,7 @@ from samplekit.client.stopping import stop_resources
 from samplekit.wire.lifecycles import parse_lifecycle, short_status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
@@ -102,9 +103,16 @@ class Resources(ResourcesState):
         lora_seed: int | None = None,
         name: str | None = None,
         resume_from: str | None = None,
+        lora_dropout: float | None = None,
+        lora_train_unembed: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        load_optimizer: bool | None = None,
     ) -> Session:
         """Create a session on them; arguments as in ``client.session``. Leaving it leaves them running."""
-        plan = SessionPlan(None, lora_rank, lora_alpha, lora_seed, name=name, resume_from=resume_from)
+        plan = SessionPlan(
+            None, lora_rank, lora_alpha, lora_seed, 1, name, resume_from,
+            lora_dropout, lora_train_unembed, metadata, load_optimizer,
+        )  # fmt: skip
         opened = self._driver.run(opening.open_session_on(self._terms, self.info, plan))
         return Session(opened, self._terms, self._driver, self._reminders)
 
@@ -156,9 +164,16 @@ class AsyncResources(ResourcesState):
         lora_seed: int | None = None,
         name: str | None = None,
         resume_from: str | None = None,
+        lora_dropout: float | None = None,
+        lora_train_unembed: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        load_optimizer: bool | None = None,
     ) -> AsyncSession:
         """Create a session on them; arguments as in ``client.session``. Leaving it leaves them running."""
-        plan = SessionPlan(None, lora_rank, lora_alpha, lora_seed, name=name, resume_from=resume_from)
+        plan = SessionPlan(
+            None, lora_rank, lora_alpha, lora_seed, 1, name, resume_from,
+            lora_dropout, lora_train_unembed, metadata, load_optimizer,
+        )  # fmt: skip
         opened = await self._driver.run(opening.open_session_on(self._terms, self.info, plan))
         return AsyncSession(opened, self._terms, self._driver, self._reminders)
 

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from samplekit.client.drawn import Alternatives, DrawnGroup
 from samplekit.errors import SampleError
 from samplekit.losses import CrossEntropy, Loss
 from samplekit.rollouts import Completion, Group
+from samplekit.sample.arrays import freeze
 from samplekit.wire.answers import (
     AnswerError,
     JsonObject,
@@ -151,8 +155,10 @@ def _group(result: JsonObject, prompt: ModelInput, where: str, group_id: str) ->
     sequences = as_list(result.get("sequences"), f"{where}.sequences")
     completions = [_completion(as_object(item), f"{where}.sequences[{n}]") for n, item in enumerate(sequences)]
     logprobs = _prompt_logprobs(result.get("prompt_logprobs"), f"{where}.prompt_logprobs")
+    found = result.get("topk_prompt_logprobs")
     try:
-        return Group(prompt.tokens, completions, id=group_id, prompt_logprobs=logprobs)
+        group = Group(prompt.tokens, completions, id=group_id, prompt_logprobs=logprobs)
+        return group if not found else DrawnGroup(group, _alternatives(found, f"{where}.topk_prompt_logprobs", group))
     except SampleError as error:
         raise error.reworded(f"{where}: {error}") from error
 
@@ -163,6 +169,21 @@ def _prompt_logprobs(found: Any, name: str) -> FloatArray | None:  # noqa: ANN40
     if not values:  # not asked for
         return None
     return as_floats([0.0, *values[1:]] if values[0] is None else values, name)
+
+
+def _alternatives(found: Any, name: str, group: Group) -> list[Alternatives]:  # noqa: ANN401 - any JSON
+    """Parse the likeliest tokens along a prompt, which are one record for each of its tokens."""
+    items = [as_object(item) for item in as_list(found, name)]
+    if len(items) != len(group.prompt):
+        raise AnswerError(f"the answer's {name!r} holds {len(items)} items, expected {len(group.prompt)}")
+    parsed: list[Alternatives] = []
+    for index, item in enumerate(items):
+        ids = [as_int(token, f"{name}[{index}].token_ids") for token in as_list(item.get("token_ids") or [], name)]
+        logprobs = as_floats(item.get("logprobs") or [], f"{name}[{index}].logprobs")
+        if len(ids) != len(logprobs):
+            raise AnswerError(f"the answer's '{name}[{index}]' holds {len(ids)} ids and {len(logprobs)} logprobs")
+        parsed.append(Alternatives(freeze(np.array(ids, dtype=np.int64)), logprobs))
+    return parsed
 
 
 def _completion(sequence: JsonObject, where: str) -> Completion:

@@ -131,6 +131,8 @@ class Session(SessionState):
         stop: Sequence[str] | str = (),
         seed: int | None = None,
         prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
+        return_routed_experts: bool = False,
     ) -> Operation[list[Group]]:
         """Draw completions with their logprobs; the result is one Group a prompt, in their order.
 
@@ -144,11 +146,17 @@ class Session(SessionState):
             stop: strings at which a completion ends, such as ``ChatTemplate.stop_strings``.
             seed: of the draws.
             prompt_logprobs: whether groups hold the prompt's logprobs.
+            topk_prompt_logprobs: how many of the likeliest tokens to give for every position of a prompt, 0 to 20; the
+                groups are `DrawnGroup` then.
+            return_routed_experts: whether completions hold a ``routed_experts_key``, for models of experts.
 
         Raises:
             SampleError: a setting is out of range, or a prompt is empty or no token ids; nothing is sent.
         """
-        settings = GenerationSettings(num_samples, max_tokens, temperature, top_p, top_k, stop, seed, prompt_logprobs)
+        settings = GenerationSettings(
+            num_samples, max_tokens, temperature, top_p, top_k, stop, seed,
+            prompt_logprobs, topk_prompt_logprobs, return_routed_experts,
+        )  # fmt: skip
         settings.warn_if_bent(stacklevel=2)
         return self._submit(calls.generate(model_inputs(prompts), settings))
 
@@ -171,6 +179,10 @@ class Session(SessionState):
     def rename(self, name: str) -> None:
         """Give the session another name in the service's lists; an empty one clears it."""
         self._driver.run(lifecycle.rename_session(self._terms, self.id, name))
+
+    def annotate(self, metadata: Mapping[str, Any]) -> None:
+        """Write metadata of your own to the session; members left out stay as they are, empty texts clear them."""
+        self._driver.run(lifecycle.annotate_session(self._terms, self.id, metadata))
 
     def operation(self, id: str, kind: str, *, prompts: Sequence[Any] | None = None) -> Operation[Any]:  # noqa: A002
         """Pick up an operation that was submitted earlier, perhaps by another process.

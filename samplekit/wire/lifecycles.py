@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from samplekit.wire.answers import JsonObject, as_id, as_int, as_object, as_optional_int, parse_object
 
@@ -23,6 +24,7 @@ class Lifecycle:
         name: of a session, as it was called.
         created_at: when, as the service writes it.
         expires_at: of resources, when they stop by themselves.
+        metadata: of a session, what its owner wrote to it.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Lifecycle:
     name: str = ""
     created_at: str = ""
     expires_at: str = ""
+    metadata: JsonObject = field(default_factory=dict[str, Any])
 
 
 def parse_lifecycle(body: bytes) -> Lifecycle:
@@ -59,6 +62,7 @@ def lifecycle_of(answer: JsonObject) -> Lifecycle:
         str(answer.get("display_name") or ""),
         str(answer.get("created_at") or ""),
         str(answer.get("expires_at") or ""),
+        as_object(answer.get("metadata")),
     )
 
 

@@ -194,12 +194,10 @@ def sample_body(
     *,
     num_samples: int,
     sampling_params: Mapping[str, Any],
-    prompt_logprobs: bool = False,
+    extras: Mapping[str, Any] | None = None,
 ) -> OperationBody:
-    """Build the body of the service's ``sample`` operation, which draws completions."""
-    rest: dict[str, Any] = {"num_samples": num_samples, "sampling_params": sampling_params}
-    if prompt_logprobs:
-        rest["prompt_logprobs"] = True
+    """Build the body of the service's ``sample`` operation, which draws completions; extras are further members."""
+    rest = {"num_samples": num_samples, "sampling_params": sampling_params, **(extras or {})}
     closing = b"]," + dumps(rest).removeprefix(b"{").removesuffix(b"}")
 
     def members(inputs: Iterable[list[dict[str, Any]]]) -> Pieces:

@@ -29,6 +29,7 @@ LOSSES = {
 ADAM = {
     "learning_rate": 0.0001, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "grad_clip_norm": 1.0,
 }  # fmt: skip
+METADATA = {"wandb": {"entity": "me", "project": "p"}}
 MUON = {"learning_rate": 0.001, "momentum": 0.95, "newton_schulz_steps": 5, "adam": {"learning_rate": 0.0001}}
 
 
@@ -69,7 +70,9 @@ CALLS = {
     35: lambda session: session.optim_step(),
     37: lambda session: session.optim_step(muon=MUON),
     39: lambda session: session.weights_sync(),
-    41: generate(41, num_samples=2, prompt_logprobs=True, max_tokens=64, stop=["<|im_end|>"], seed=42),
+    41: generate(
+        41, num_samples=2, prompt_logprobs=True, topk_prompt_logprobs=2, max_tokens=64, stop=["<|im_end|>"], seed=42
+    ),
     43: generate(43),
     45: generate(45, prompt_logprobs=True, max_tokens=1),
 }
@@ -157,13 +160,16 @@ def test_opening_and_stopping_a_session_sends_what_the_sdk_sends(side):
     side.double.answer("POST .*/estimate-cost", EXCHANGES[1]["response_body"])
     cost = client.estimate_cost(base_model="Qwen/Qwen3.8-27B", lora_rank=32)
     assert (cost.currency, cost.price_per_hour) == ("USD", 12.5)
-    with client.session(base_model="Qwen/Qwen3.8-27B", lora_rank=32, lora_seed=7, name="run-1"):
+    with client.session(base_model="Qwen/Qwen3.8-27B", lora_rank=32, lora_seed=7, name="run-1", metadata=METADATA):
         pass
-    recorded = {1: "estimate-cost", 3: "model-resources", 7: "training-sessions"}
+    recorded = {1: "estimate-cost", 7: "training-sessions"}
     for index, name in recorded.items():
         (seen,) = side.double.calls(f"POST .*/{name}")
         expected = json.loads(json.dumps(EXCHANGES[index]["request_body"]).replace("{resources_id}", "res-1"))
         assert list(differences(seen.body, expected)) == []
+    side.double.seen.clear()
+    client.create_resources(base_model="Qwen/Qwen3.8-27B", lora=True, optimizer="adam", inactive_timeout=3600).stop()
+    assert list(differences(side.double.calls("POST .*/model-resources")[0].body, EXCHANGES[3]["request_body"])) == []
     last = side.double.seen[len(side.double.seen) - 1]
     assert (last.method, last.path) == ("POST", "/v1/rl/model-resources/res-1/stop?force=true")
     assert last.content == b""

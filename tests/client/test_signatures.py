@@ -24,7 +24,7 @@ EXPECTED = {
     (Client, "supported_models"): "self",
     (Client, "estimate_cost"): "self, *, base_model=None, lora_rank=None, num_generators=1",
     (Client, "session"): "self, *, base_model=None, lora_rank=None, lora_alpha=None, lora_seed=None, num_generators=1, "
-    "name=None, resume_from=None",
+    "name=None, resume_from=None, lora_dropout=None, lora_train_unembed=None, metadata=None, load_optimizer=None",
     (Client, "attach"): "self, session_id",
     (Client, "download"): "self, checkpoint_id, folder, *, variant='adapter'",
     (Client, "checkpoints"): "self, *, session_id=None, kind=None, base_model=None, limit=None",
@@ -36,20 +36,22 @@ EXPECTED = {
         "create_resources",
     ): "self, *, base_model=None, lora=False, num_generators=1, gpu_type=None, optimizer=None, "
     "muon_scaling=None, inactive_timeout=None, base_weights=None",
-    (Resources, "session"): "self, *, lora_rank=None, lora_alpha=None, lora_seed=None, name=None, resume_from=None",
+    (Resources, "session"): "self, *, lora_rank=None, lora_alpha=None, lora_seed=None, name=None, resume_from=None, "
+    "lora_dropout=None, lora_train_unembed=None, metadata=None, load_optimizer=None",
     (Resources, "extend"): "self, seconds",
     (Resources, "wait"): "self, timeout=3600.0",
     (Resources, "stop"): "self",
     (Session, "save_inference_checkpoint"): "self",
     (Session, "save_training_checkpoint"): "self",
     (Session, "rename"): "self, name",
+    (Session, "annotate"): "self, metadata",
     (Session, "forward"): "self, samples, loss",
     (Session, "forward_backward"): "self, samples, loss, *, return_logprobs=False",
     (Session, "custom_forward_backward"): "self, samples, gradients",
     (Session, "optim_step"): "self, *, learning_rate=None, beta1=None, beta2=None, eps=None, weight_decay=None, "
     "grad_clip_norm=None, muon=None",
     (Session, "generate"): "self, prompts, *, num_samples=1, max_tokens=None, temperature=1.0, top_p=1.0, top_k=-1, "
-    "stop=(), seed=None, prompt_logprobs=False",
+    "stop=(), seed=None, prompt_logprobs=False, topk_prompt_logprobs=0, return_routed_experts=False",
     (Session, "weights_sync"): "self, kind='synchronous'",
     (Session, "operation"): "self, id, kind, *, prompts=None",
     (Session, "batches"): "self, samples, *, batch_size=None, max_tokens=None, epochs=1, seed=0",
