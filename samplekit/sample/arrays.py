@@ -160,7 +160,7 @@ def _ids_from_numpy(source: AnyArray, name: str) -> IntArray:
 
 def _ids_from_list(source: Sequence[Any], name: str) -> IntArray:
     try:
-        result: IntArray = np.frombuffer(array("q", source), dtype=np.int64)
+        result: IntArray = _signed(source)
     except _UNREADABLE:
         _refuse_id(source, name, "values")
     # array() takes True for 1: look at the few places where something other than an int could hide.
@@ -168,6 +168,18 @@ def _ids_from_list(source: Sequence[Any], name: str) -> IntArray:
     for index in hiding:
         if not isinstance(source[index], int | np.integer) or isinstance(source[index], bool):
             _refuse_id(source, name, "values")
+    return result
+
+
+def _signed(source: Sequence[Any]) -> IntArray:
+    """Read ints as int64; OverflowError beyond it."""
+    try:
+        unsigned: array[int] = array("Q", source)  # read in a third of the time of "q"
+    except OverflowError:  # an id below 0
+        return np.frombuffer(array("q", source), dtype=np.int64)
+    result: IntArray = np.frombuffer(unsigned, dtype=np.int64)
+    if result.min() < 0:
+        raise OverflowError("an id is 2**63 or more")
     return result
 
 
