@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from samplekit.server.service import Service
 
 # A poll is answered when the operation is done, at the latest after this many seconds.
 POLL_WAIT = 0.4
@@ -45,7 +46,7 @@ async def submit_operation(request: Request) -> Response:
             service.refuse_inactive(session)
             known = Operation(f"op-{secrets.token_hex(8)}", kind, key, digest, work, payload_id)
             service.accept(session, known, raw)
-    return json_response(orjson.Fragment(known.to_json()))
+    return await _shown(service, known)
 
 
 async def get_operation(request: Request) -> Response:
@@ -58,7 +59,14 @@ async def get_operation(request: Request) -> Response:
         raise not_found(f"{request.path_params['kind']} operation of this session", identifier)
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(operation.finished.wait(), POLL_WAIT)
-    return json_response(orjson.Fragment(operation.to_json()))
+    return await _shown(service, operation)
+
+
+async def _shown(service: Service, operation: Operation) -> Response:
+    output = operation.output
+    if output is None:  # on disk
+        output = await service.parse(lambda: service.outcomes.output_of(operation))
+    return json_response(orjson.Fragment(operation.to_json(output)))
 
 
 def _kind(request: Request) -> OperationKind:

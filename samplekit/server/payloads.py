@@ -57,6 +57,10 @@ class PayloadStore:
         self.path(payload_id).with_suffix(".waiting").unlink()
         return payload_id
 
+    def outcome_path(self, operation_id: str) -> Path:
+        """Give where the result of an operation is kept that left memory; no URL leads there."""
+        return self._folder / f"{operation_id}.outcome"
+
     def discard(self, payload_id: str) -> None:
         """Forget a payload and its file."""
         if payload_id in self._owners:

@@ -78,7 +78,7 @@ class Operation:
         digest: of the body, to tell a retry from another request.
         work: computes the output on the session's policy.
         payload_id: of the uploaded body, dropped with the work.
-        output: JSON of the result.
+        output: JSON of the result; None once it is on disk only, see `samplekit.server.outcomes`.
         number: its place in the journal of a state directory; 0 without one.
         finished: set on the event loop once there is an outcome.
     """
@@ -90,7 +90,7 @@ class Operation:
     work: Callable[[Policy], Output] | None
     payload_id: str | None = None
     status: OperationStatus = OperationStatus.PENDING
-    output: bytes = b"{}"
+    output: bytes | None = b"{}"
     error_code: OperationErrorCode | None = None
     error_message: str = ""
     number: int = 0
@@ -101,13 +101,13 @@ class Operation:
         self.output, self.error_code, self.error_message = outcome.output, outcome.error_code, outcome.error_message
         self.work, self.status = None, outcome.status
 
-    def to_json(self) -> bytes:
-        """Show the operation as the protocol does."""
+    def to_json(self, output: bytes) -> bytes:
+        """Show the operation as the protocol does, with its result where it has one."""
         shown: dict[str, Any] = {"id": self.id, "status": self.status}
         if self.status is OperationStatus.FAILED:
             shown["error"] = {"code": self.error_code, "message": self.error_message}
         if self.status is OperationStatus.COMPLETED:
-            shown["output"] = orjson.Fragment(self.output)
+            shown["output"] = orjson.Fragment(output)
         return orjson.dumps(shown)
 
 

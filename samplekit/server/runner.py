@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from samplekit.server.checkpoints import CheckpointStore
     from samplekit.server.model_loading import LoadedModel
+    from samplekit.server.outcomes import Outcomes
     from samplekit.server.payloads import PayloadStore
     from samplekit.server.records import Operation, Output, Session
     from samplekit.server.state_directory import StateDirectory
@@ -45,6 +46,7 @@ class Runner:
         payloads: PayloadStore,
         checkpoints: CheckpointStore,
         clock: Callable[[], float],
+        outcomes: Outcomes,
         *,
         state: StateDirectory | None = None,
         plan: Callable[[Session, Operation], Work] | None = None,
@@ -56,6 +58,7 @@ class Runner:
             payloads: where uploads come from and large results go.
             checkpoints: what sessions may go on from.
             clock: gives seconds since 1970.
+            outcomes: take the results.
             state: where outcomes are recorded before they are shown, if anywhere.
             plan: gives the work of an operation that an earlier process accepted.
         """
@@ -63,6 +66,7 @@ class Runner:
         self._payloads = payloads
         self._checkpoints = checkpoints
         self._clock = clock
+        self._outcomes = outcomes
         self._state = state
         self._plan = plan
         self._engine = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
@@ -183,6 +187,7 @@ class Runner:
                 )
                 unneeded, outcome = [], Outcome.failed(OperationErrorCode.INTERNAL_ERROR, session.error)
         operation.end(outcome)
+        self._outcomes.keep(operation)
         logger.info("%s %s of %s: %s in %.3f s", operation.kind, operation.id, session.id, outcome.status, seconds)
         log_operation(session, operation, outcome, seconds)
         for payload_id in unneeded:

@@ -53,12 +53,13 @@ def session_from(record: bytes, resources: Mapping[str, Resources], checkpoints:
 
 
 def operation_from_row(row: Sequence[Any]) -> Operation:
-    """Make an operation of its columns; one that was interrupted waits again."""
-    number, identifier, kind, key, digest, payload_id, status, output, code, message = row
+    """Make an operation of its columns, its result left on disk; one that was interrupted waits again."""
+    number, identifier, kind, key, digest, payload_id, status, code, message = row
     operation = Operation(identifier, OperationKind(kind), key, bytes(digest), None, payload_id, number=number)
     ended = OperationStatus(status)
     if ended in {OperationStatus.COMPLETED, OperationStatus.FAILED}:
         error = None if code is None else OperationErrorCode(code)
-        operation.end(Outcome(ended, bytes(output), error, message))
+        operation.end(Outcome(ended, error_code=error, error_message=message))
+        operation.output = None
         operation.finished.set()
     return operation

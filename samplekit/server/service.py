@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from samplekit.server.checkpoints import CheckpointStore
+from samplekit.server.outcomes import Outcomes
 from samplekit.server.payloads import PayloadStore
 from samplekit.server.planning import plan_operation
 from samplekit.server.records import Operation, Resources, Session
@@ -52,6 +53,7 @@ class Service:
         sessions: by id, oldest first.
         payloads: bodies and results on disk.
         checkpoints: saved weights.
+        outcomes: results of operations.
         clock: gives seconds since 1970.
     """
 
@@ -79,8 +81,15 @@ class Service:
         if self._state is not None:
             self.resources, self.sessions = self._state.load(self.checkpoints.records)
         self.clock = clock
+        self.outcomes = Outcomes(self.payloads, self._state)
         self._runner = Runner(
-            model, self.payloads, self.checkpoints, clock, state=self._state, plan=self._plan_accepted
+            model,
+            self.payloads,
+            self.checkpoints,
+            clock,
+            self.outcomes,
+            state=self._state,
+            plan=self._plan_accepted,
         )
         self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
 

@@ -87,7 +87,7 @@ class StateDirectory:
         for (record,) in self._db.execute("SELECT record FROM sessions ORDER BY rowid"):
             session = session_from(record, resources, checkpoints)
             sessions[session.id] = session
-        columns = "number, id, kind, key, digest, payload_id, status, output, error_code, error_message, session"
+        columns = "number, id, kind, key, digest, payload_id, status, error_code, error_message, session"
         for row in self._db.execute(f"SELECT {columns} FROM operations ORDER BY number"):  # noqa: S608 - constants
             operation, session = operation_from_row(row[:-1]), sessions[row[-1]]
             session.operations[operation.id] = session.by_key[operation.key] = operation
@@ -130,6 +130,12 @@ class StateDirectory:
             row = self._db.execute(query, (operation.number,)).fetchone()
         if row is None:
             raise LookupError(f"the journal holds no body of operation {operation.id}")
+        return bytes(row[0])
+
+    def output_of(self, operation: Operation) -> bytes:
+        """Give the JSON of an operation's result."""
+        with self._lock:
+            row = self._db.execute("SELECT output FROM operations WHERE number = ?", (operation.number,)).fetchone()
         return bytes(row[0])
 
     def settle(self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None) -> list[str]:
