@@ -47,7 +47,7 @@ def describe_kind(value: object) -> str:
     return shown(value) if value is None or isinstance(value, bool | int | float) else _type_of(value)
 
 
-def shown(value: object) -> str:
+def shown(value: Any) -> str:  # noqa: ANN401 - pyright takes a value of unknown kind only so
     """Show a value in an error, cut short."""
     try:
         text = repr(value)
