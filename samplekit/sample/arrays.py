@@ -194,7 +194,7 @@ def _refuse_id(source: Sequence[Any], name: str, what: str) -> NoReturn:
             )
         if not -_ID_LIMIT <= value < _ID_LIMIT:
             raise SampleError(
-                f"{name} holds {shown(value if isinstance(value, int) else value.item())} at index {index}, expected a token id from 0 to 2**63 - 1: "
+                f"{name} holds {shown(int(value))} at index {index}, expected a token id from 0 to 2**63 - 1: "
                 "look for a negative id that wrapped in an unsigned dtype"
             )
     raise SampleError(f"{name} holds {what}, expected token ids (ints of 0 or more): pass the ids themselves")
