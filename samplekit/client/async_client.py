@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from samplekit.client import lifecycle, listing, opening
+from samplekit.client.async_opening import Opening
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.downloads import download_checkpoint
 from samplekit.client.drivers import AsyncDriver
@@ -21,7 +22,7 @@ from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -291,24 +292,3 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.base_url}>"
-
-
-class Opening:
-    """A session about to be opened: awaited, or entered with ``async with``."""
-
-    def __init__(self, open_session: Callable[[], Coroutine[Any, Any, AsyncSession]]) -> None:
-        self._open = open_session
-        self._session: AsyncSession | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncSession]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> AsyncSession:
-        self._session = await self
-        return await self._session.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.__aexit__(kind, error, traceback)
