@@ -36,7 +36,7 @@ def check(
         vocab_size: ids must be below it.
         max_length: the most tokens a full sequence (positions + 1) may hold.
         expected_share: (low, high); warns where the trained share of the batch is outside.
-        allow: codes of `CODES` to accept, such as ``{"target_not_next"}``.
+        allow: codes of `samplekit.checks.CODES` to accept, such as ``{"target_not_next"}``.
 
     Returns:
         A Report; `Report.raise_for_errors` raises where there is an error.

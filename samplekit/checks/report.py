@@ -31,7 +31,7 @@ CODES: Mapping[str, str] = MappingProxyType({
     "negative_weight": "warning: a weight is below 0",
     "fractional_weight": "warning: the loss counts every non-zero weight as 1",
     "advantage_outside_mask": "warning: an advantage is not 0 where the weight is 0",
-    "no_mask": "warning: the loss reads every position and the sample has neither weights nor mask",
+    "no_mask": "warning: the sample has neither weights nor mask, and the loss trains or reads every position",
     "zero_logprobs": "warning: most log probabilities at trained positions are exactly 0",
     "zero_advantages": "warning: every advantage of the batch is 0, so the policy gradient is 0",
     "constant_group": "warning: every advantage of a group is 0",
@@ -55,7 +55,7 @@ class Finding:
     """One fault.
 
     Attributes:
-        code: one of `CODES`.
+        code: one of `samplekit.checks.CODES`.
         path: where it is, such as ``samples[17].loss_fn_inputs['logprobs']``.
         message: where, what was found, what was expected and what to do, in one sentence.
     """

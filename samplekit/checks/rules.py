@@ -31,9 +31,8 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
     elif (weights := arrays.weights) is not None:
         yield from _weights(arrays, weights, loss)
         yield from _advantages(arrays)
-    elif arrays.has_inputs and _reads_everywhere(loss) and not arrays.names & {"weights", "mask"}:
-        text = f"has neither weights nor mask, and {_spoken(loss)} as it is set reads every position: add weights"
-        yield Fault("no_mask", "loss_fn_inputs", text)
+    elif arrays.has_inputs and not arrays.names & {"weights", "mask"}:
+        yield from _no_mask(arrays, loss)
     yield from _targets(arrays)
     for name in ("logprobs", "reference_logprobs"):
         yield from _logprobs(arrays, name)
@@ -76,19 +75,37 @@ def _reads_everywhere(loss: Loss | None) -> bool:
     return isinstance(loss, DRO)
 
 
+def _no_mask(arrays: Arrays, loss: Loss | None) -> Iterator[Fault]:
+    """Tell that nothing keeps the prompt out: neither a mask nor, where that would do, an advantage of 0."""
+    advantages = arrays.inputs.get("advantages")
+    if _reads_everywhere(loss):
+        reason = f"and {_spoken(loss)} as it is set reads every position: add weights"
+    elif loss is not None and "advantages" in loss.required_inputs() and advantages is not None and advantages.all():
+        reason = "and its advantages are nowhere 0, so every position trains, the prompt's too: add weights"
+    else:
+        return
+    yield Fault("no_mask", "loss_fn_inputs", f"has neither weights nor mask, {reason}")
+
+
 def _weights(arrays: Arrays, weights: AnyArray, loss: Loss | None) -> Iterator[Fault]:
     slot = _slot("weights" if "weights" in arrays.inputs else "mask")
     if not arrays.num_trained:
         yield Fault("nothing_trained", slot, "is 0 everywhere, expected at least one trained position: drop the sample")
     if np.count_nonzero(weights == 1) == arrays.num_trained:
         return  # a mask of 0 and 1, as most are
-    if weights.min() < 0:
-        text = f"holds {_first(weights, weights < 0)}, and pushes the token's probability down: is that meant?"
-        yield Fault("negative_weight", slot, text)
-    if loss is not None and not isinstance(loss, CrossEntropy):
-        found = _first(weights, arrays.trained & (weights != 1))
-        text = f"holds {found}, and {_spoken(loss)} counts every non-zero weight as 1: scale the advantages instead"
-        yield Fault("fractional_weight", slot, text)
+    counts_as_1 = loss is not None and not isinstance(loss, CrossEntropy)
+    negative = weights < 0
+    if negative.any():
+        text = "and cross-entropy then pushes the token's probability down: is that meant?"
+        if counts_as_1:
+            text = (
+                f"and {_spoken(loss)} counts every non-zero weight as 1, so the sign is lost: turn the advantages round"
+            )
+        yield Fault("negative_weight", slot, f"holds {_first(weights, negative)}, {text}")
+    other = arrays.trained & (weights != 1) & ~negative
+    if counts_as_1 and other.any():
+        text = f"and {_spoken(loss)} counts every non-zero weight as 1: scale the advantages instead"
+        yield Fault("fractional_weight", slot, f"holds {_first(weights, other)}, {text}")
 
 
 def _advantages(arrays: Arrays) -> Iterator[Fault]:
