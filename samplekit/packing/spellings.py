@@ -10,7 +10,7 @@ import numpy as np
 from samplekit.errors import AlignmentError, PackingError
 from samplekit.packing.packed import running_positions
 from samplekit.packing.record import Record, trusted_record
-from samplekit.sample.arrays import AnyArray, ids_array
+from samplekit.sample.arrays import AnyArray, IntArray, ids_array
 
 MASKS = ("loss_mask", "completion_mask", "assistant_masks")
 IGNORED = -100  # the label of what does not train in every dataset
@@ -27,22 +27,37 @@ def read_positions(found: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 -
     positions = next(given, None)
     if positions is not None or found.get("seq_lengths") is None:
         return positions
-    lengths = ids_array(found["seq_lengths"], "seq_lengths")
-    behind = len(found[key]) - int(lengths.sum())
-    return running_positions([*lengths.tolist(), max(behind, 0)])
+    lengths, behind = _documents(found, key)
+    return running_positions([*lengths.tolist(), behind])
 
 
 def read_padding(found: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - a whole number, which Record checks
     """Count the padding at the end of a row, where the row says what it is."""
     if found.get("padding_length") is not None:
         return found["padding_length"]
-    width = len(found[key])
     if found.get("seq_lengths") is not None:
-        return max(width - int(ids_array(found["seq_lengths"], "seq_lengths").sum()), 0)
+        return _documents(found, key)[1]
     if found.get("document_ids") is None:
         return 0
-    filled = np.flatnonzero(np.asarray(found["document_ids"]))
-    return width - int(filled[-1]) - 1 if len(filled) else width
+    numbers = ids_array(found["document_ids"], "document_ids")
+    if len(numbers) != np.size(found[key]):
+        raise AlignmentError(
+            f"document_ids holds {len(numbers)} values, there are {np.size(found[key])} tokens: give one for each token"
+        )
+    filled = np.flatnonzero(numbers)
+    return len(numbers) - int(filled[-1]) - 1 if len(filled) else len(numbers)
+
+
+def _documents(found: Mapping[str, Any], key: str) -> tuple[IntArray, int]:
+    """Read the documents' lengths, and count the tokens behind them."""
+    lengths = ids_array(found["seq_lengths"], "seq_lengths")
+    behind = np.size(found[key]) - int(lengths.sum())
+    if behind < 0:
+        raise AlignmentError(
+            f"seq_lengths counts {int(lengths.sum())} tokens, there are {np.size(found[key])}: give the lengths of "
+            "this row's documents"
+        )
+    return lengths, behind
 
 
 def read_mask(found: Mapping[str, Any], key: str, label: str) -> Any:  # noqa: ANN401 - an array, or None
@@ -87,13 +102,13 @@ def without_padding(record: Record, attention_mask: object, label: str) -> Recor
         PackingError: the mask leaves out tokens inside, all of them, or has another length than the tokens.
     """
     seen = np.asarray(attention_mask) != 0
-    if len(seen) == record.length and bool(seen.all()):
+    if seen.shape == (record.length,) and bool(seen.all()):
         return record
     places = np.flatnonzero(seen)
-    if len(seen) != record.length or not len(places) or places[-1] - places[0] + 1 != len(places):
+    if seen.shape != (record.length,) or not len(places) or places[-1] - places[0] + 1 != len(places):
         raise PackingError(
-            f"{label}['attention_mask'] leaves out tokens inside, or has another length than the tokens: only padding "
-            "at the ends can be left out"
+            f"{label}['attention_mask'] leaves out all tokens or some inside, or has another length than the tokens: "
+            "only padding at the ends can be left out"
         )
     kept = slice(int(places[0]), int(places[-1]) + 1)
     mask = None if record.loss_mask is None else record.loss_mask[kept]

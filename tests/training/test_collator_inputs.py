@@ -123,7 +123,12 @@ FAULTS = {
     "text": ([5, "6", 7], {}, "tokens holds '6' at index 1"),
     "beyond int64": ([5, 2**63, 7], {}, "tokens holds 9223372036854775808 at index 1"),
     "no token": ([], {}, "tokens is empty"),
-    "a hole": ([5, 6, 7], {"attention_mask": [1, 0, 1]}, r"features\[1\]\['attention_mask'\] leaves out tokens inside"),
+    "a hole": ([5, 6, 7], {"attention_mask": [1, 0, 1]}, r"features\[1\]\['attention_mask'\] leaves out all tokens or some inside"),
+    "no token seen": ([5, 6, 7], {"attention_mask": [0, 0, 0]}, r"features\[1\]\['attention_mask'\] leaves out all tokens"),
+    "one number for all": ([5, 6, 7], {"attention_mask": 1}, r"features\[1\]\['attention_mask'\] .*another length"),
+    "no sequence": (7, {}, r"features\[1\]: tokens is 7, expected a 1-D sequence"),
+    "too long documents": ([5, 6, 7], {"seq_lengths": [2, 2]}, r"features\[1\]: seq_lengths counts 4 tokens, there are 3"),
+    "short numbers": ([5, 6, 7], {"document_ids": [1]}, r"features\[1\]: document_ids holds 1 values, there are 3"),
 }  # fmt: skip
 
 
@@ -132,6 +137,7 @@ FAULTS = {
 def test_what_cannot_be_read_is_named_and_never_read_as_something_else(fault, packed):
     tokens, columns, words = FAULTS[fault]
     good = {"input_ids": [1, 2, 3], **{name: [1, 2, 3] if name == "labels" else [1, 1, 1] for name in columns}}
+    good.pop("document_ids", None)
     bad = {"input_ids": tokens, **columns}
     with pytest.raises(ValueError, match=words):
         PackingCollator(8, pad_id=0, packed=packed)([good, bad])
