@@ -14,6 +14,8 @@ import torch
 from peft import PeftModel, set_peft_model_state_dict
 from safetensors.torch import load_file
 
+from samplekit.server.quiet import without_bars
+
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
@@ -37,7 +39,8 @@ def write_adapter(policy: Policy, base: LoadedModel, folder: Path) -> None:
 
 def write_model(module: torch.nn.Module, base: LoadedModel, folder: Path) -> None:
     """Write whole weights, float32, and the tokenizer where the base model has one."""
-    cast("PreTrainedModel", module).save_pretrained(folder)
+    with without_bars():
+        cast("PreTrainedModel", module).save_pretrained(folder)
     if base.tokenizer is not None:
         base.tokenizer.save_pretrained(folder)
 

@@ -15,6 +15,7 @@ import torch
 
 from samplekit.chat.load import TINY, configured_stop_ids, first_line, local_folder, packaged_model
 from samplekit.errors import SampleError
+from samplekit.server.quiet import without_bars
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -83,7 +84,8 @@ def _load_weights(source: str) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     auto: Any = AutoModelForCausalLM  # its class methods are untyped
-    return _frozen(auto.from_pretrained(source, dtype=torch.float32))
+    with without_bars():
+        return _frozen(auto.from_pretrained(source, dtype=torch.float32))
 
 
 def _draw_weights(source: str) -> PreTrainedModel:

@@ -119,6 +119,7 @@ def test_every_operation_is_a_line_of_the_log_and_no_log_tells_the_token(serving
     assert all(line["seconds"] > 0 and line["operation"].startswith("op-") for line in mine)
     assert "error_message" in mine[2]
     told = log.read_text() + printed.read_text()
+    assert "it/s" not in printed.read_text()  # no progress bar of transformers where nobody watches
     assert session.id in printed.read_text()  # --verbose
     assert TOKEN not in told
     assert "Bearer" not in told
