@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -71,7 +72,7 @@ class Loss:
         extra = set(given) - {"type", found.wire_params}
         if extra:
             raise SampleError(
-                f"loss holds {sorted(extra)}, expected only 'type' and {found.wire_params!r}: take it out"
+                f"loss holds {_names(extra)}, expected only 'type' and {found.wire_params!r}: take it out"
             )
         return found.from_params(given.get(found.wire_params))
 
@@ -89,7 +90,7 @@ class Loss:
         unknown = set(given) - set(names)
         if unknown:
             raise SampleError(
-                f"loss.{cls.wire_params} holds {sorted(unknown)}, expected only {sorted(names)}: take it out"
+                f"loss.{cls.wire_params} holds {_names(unknown)}, expected only {sorted(names)}: take it out"
             )
         settings = {names[key]: _own_value(names[key], value) for key, value in given.items() if value is not None}
         missing = sorted({item.name for item in fields(cls) if item.default is MISSING} - set(settings))
@@ -242,6 +243,11 @@ class DRO(Loss):
 
 LOSSES: tuple[type[Loss], ...] = (CrossEntropy, ImportanceSampling, PPO, GRPO, CISPO, DPPO, DRO)
 """Every loss the service knows."""
+
+
+def _names(keys: AbstractSet[Any]) -> str:
+    """List keys, which need not be text."""
+    return f"[{', '.join(sorted(map(shown, keys)))}]"
 
 
 def _wire_value(name: str, value: Any) -> float | str:  # noqa: ANN401 - a setting, checked by its loss

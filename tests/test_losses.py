@@ -149,6 +149,8 @@ def test_dro_has_no_default_beta():
         (None, "loss is None"),
         ("LOSS_TYPE_PPO", "loss is a str"),
         ({"type": "LOSS_TYPE_PPO", "grpo_params": {}}, "loss holds ['grpo_params'], expected only 'type' and 'ppo_params'"),
+        ({"type": "LOSS_TYPE_PPO", 1: 2, "x": 3, None: 4}, "loss holds ['x', 1, None], expected only 'type'"),
+        ({"type": "LOSS_TYPE_PPO", "ppo_params": {1: 2, "x": 3}}, "loss.ppo_params holds ['x', 1], expected only"),
         ({"type": "LOSS_TYPE_PPO", "ppo_params": {"clip_low": 0.8}}, "loss.ppo_params holds ['clip_low'], expected only"),
         ({"type": "LOSS_TYPE_PPO", "ppo_params": {"clip_low_threshold": 0.2, "clip_high_threshold": 0.28}}, "PPO(clip_low=0.2"),
         ({"type": "LOSS_TYPE_PPO", "ppo_params": {"clip_low_threshold": "0.8"}}, "PPO(clip_low='0.8') is out of range"),
