@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from samplekit.errors import SampleError
 from samplekit.rollouts.names import text_or_none
 from samplekit.rollouts.sampled import sampled_ids
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import describe_kind
+from samplekit.sample.kinds import describe_kind, shown
 from samplekit.sample.shared_start import shared_start
 
 _CONTEXT = 5  # tokens shown on both sides of a difference
@@ -53,7 +53,8 @@ def encoding_drift(text: str, ids: object, tokenizer: object) -> EncodingDrift |
         tokenizer: a ChatTemplate, or a tokenizer of transformers or tokenizers; anything that has encode and decode.
 
     Raises:
-        SampleError: the text is no str that UTF-8 can say, an id is none, or the tokenizer lacks encode or decode.
+        SampleError: the text is no str that UTF-8 can say, an id is none, or the tokenizer lacks encode or decode,
+            or cannot take the text or an id.
     """
     if not isinstance(text, str):
         raise SampleError(f"text is {describe_kind(text)}, expected a str: decode the sampled ids")
@@ -78,12 +79,37 @@ def _ids(ids: Any, name: str) -> IntArray:  # noqa: ANN401 - whatever holds ids
 
 def _context(tokenizer: object, ids: IntArray, index: int) -> tuple[str, ...]:
     around = ids[max(0, index - _CONTEXT) : index + _CONTEXT + 1].tolist()
-    return tuple(str(_called(tokenizer, "decode", [token], skip_special_tokens=False)) for token in around)
+    return tuple(_decoded(tokenizer, token) for token in around)
+
+
+def _decoded(tokenizer: object, token: int) -> str:
+    """Decode one id; one that gives no text, such as an id beyond the vocabulary, is shown as a number."""
+    return str(_called(tokenizer, "decode", [token], skip_special_tokens=False)) or f"<id {token}>"
 
 
 def _called(tokenizer: object, name: str, value: object, **options: bool) -> Any:  # noqa: ANN401 - any tokenizer
-    """Call a method with those options that it takes: nothing may be put in front, nothing left out."""
+    """Call a method with those options that it takes: nothing may be put in front, nothing left out.
+
+    Raises:
+        SampleError: the method fails.
+    """
     method: Callable[..., Any] = getattr(tokenizer, name)
-    known = inspect.signature(method).parameters
+    known = _parameters(method)
     takes_any = any(item.kind is item.VAR_KEYWORD for item in known.values())
-    return method(value, **{option: wanted for option, wanted in options.items() if takes_any or option in known})
+    given = {option: wanted for option, wanted in options.items() if takes_any or option in known}
+    try:
+        return method(value, **given)
+    except SampleError:
+        raise
+    except Exception as error:  # whatever a tokenizer makes of what it cannot take
+        raise SampleError(
+            f"tokenizer.{name}({shown(value)}) failed ({type(error).__name__}: {error}), expected a tokenizer that "
+            "takes it: pass the one that the ids were sampled with"
+        ) from error
+
+
+def _parameters(method: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(method).parameters
+    except ValueError:  # a built-in that tells none
+        return {}

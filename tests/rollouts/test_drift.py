@@ -1,5 +1,7 @@
 """Encoding sampled text again: where it drifts, told and never acted on."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +101,37 @@ def test_a_tokenizer_that_puts_something_in_front_is_asked_not_to():
     backend.post_processor = TemplateProcessing(single="<|im_end|> $A", special_tokens=[("<|im_end|>", stop)])
     assert backend.encode("A").ids[0] == stop
     assert sk.encoding_drift("A", TINY.encode("A"), backend) is None
+
+
+@pytest.mark.parametrize("kind", ["transformers", "tokenizers"])
+def test_an_id_that_gives_no_text_is_shown_as_the_number_it_is(kind):
+    assert sk.encoding_drift("ab", [10**9], KINDS[kind]()).sampled_context == ("<id 1000000000>",)
+
+
+@pytest.mark.parametrize(("kind", "token"), [("template", 10**9), *((kind, 2**40) for kind in KINDS)])
+def test_an_id_that_cannot_be_decoded_is_named(kind, token):
+    with pytest.raises(sk.SampleError, match=str(token)):
+        sk.encoding_drift("ab", [token], KINDS[kind]())
+
+
+class Failing:
+    def __init__(self, failing):
+        self.failing = failing
+
+    def encode(self, text):
+        return TINY.encode(text) if self.failing != "encode" else 1 // 0
+
+    def decode(self, ids):
+        return TINY.decode(ids) if self.failing != "decode" else 1 // 0
+
+
+@pytest.mark.parametrize("name", ["encode", "decode"])
+def test_a_tokenizer_that_fails_is_named(name):
+    with pytest.raises(sk.SampleError, match=rf"tokenizer\.{name}\(.* failed \(ZeroDivisionError: "):
+        sk.encoding_drift("ab", [5], Failing(name))
+
+
+def test_a_tokenizer_of_builtins_tells_no_options_and_is_called_without():
+    builtins = SimpleNamespace(encode=str, decode=bytes)
+    with pytest.raises(sk.SampleError, match=r"tokenizer\.encode\(text\) is a str"):
+        sk.encoding_drift("ab", [5], builtins)
