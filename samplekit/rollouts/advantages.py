@@ -16,6 +16,7 @@ from samplekit.sample.arrays import IntArray
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 _ROUNDINGS = 4  # how many units in the last place two rewards may differ by and still be called equal
+_LEAST_UNIT, _LEAST_NARROW_UNIT = 2.0**-53, 2.0**-24  # the step below 1.0 in float64 and in float32
 
 
 def group_advantages(
@@ -31,7 +32,9 @@ def group_advantages(
 
     A group whose rewards are equal up to float rounding gets exactly 0. Equal means: apart by at most 4 units in the
     last place of the largest one, in float32 where a reward of the group is a float32 number (and not a whole one),
-    else in float64; whole numbers are equal only where they are the same.
+    else in float64. Near 0 rewards are what is left of larger terms (0.1 + 0.2 - 0.3 gives 6e-17), so that unit counts
+    as at least the one below 1.0: 1.1e-16, or 6e-8 where every reward is a float32 number. Whole numbers are equal only
+    where they are the same.
 
         >>> group_advantages([1, 0, 2, 5], ["a", "b", "a", "b"], scale="none").tolist()
         [-0.5, -2.5, 0.5, 2.5]
@@ -98,8 +101,11 @@ def _rounding(rewards: DoubleArray, codes: IntArray, low: DoubleArray, spread: D
     largest = np.maximum(np.abs(low), np.abs(low + spread))
     broken = rewards != np.rint(rewards)
     # where one was rounded to float32, the doubles beside it may be the same number before it was
-    narrow = _any_in_group(broken & (rewards == rewards.astype(np.float32)), codes, len(low))
+    fits = rewards == rewards.astype(np.float32)
+    narrow = _any_in_group(broken & fits, codes, len(low))
     unit = np.where(narrow, np.spacing(largest.astype(np.float32)), np.spacing(largest))
+    least = np.where(_any_in_group(~fits, codes, len(low)), _LEAST_UNIT, _LEAST_NARROW_UNIT)
+    unit = np.maximum(unit, least)
     return np.where(_any_in_group(broken, codes, len(low)), _ROUNDINGS * unit, 0.0)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
-from samplekit.rollouts.listed import several
+from samplekit.rollouts.listed import listed, several
 from samplekit.rollouts.numbering import numbered, refuse_single
 from samplekit.rollouts.prefixes import prefix_runs
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.scores import DoubleArray, finite_numbers
 from samplekit.rollouts.sequence import Part, build_sequence
 from samplekit.rollouts.settings import Baseline, Scale, refuse_length, refuse_no_flag, refuse_settings
-from samplekit.rollouts.standing import Standing, compare, constant
+from samplekit.rollouts.standing import Standing, compare, constant, refuse_beyond_float32
 from samplekit.rollouts.trajectory import Trajectory
 from samplekit.sample import Sample
 from samplekit.sample.arrays import IntArray
@@ -53,8 +53,9 @@ def build_trajectory_samples(
         max_length).
 
     Raises:
-        SampleError: a trajectory has no reward and no advantage is given, is the only one of its group, or only some
-            name their group (where none does, all are one group); or a setting is none.
+        SampleError: a trajectory has no reward and no advantage is given, is the only one of its group, has an
+            advantage that float32 cannot hold, or only some name their group (where none does, all are one group); or a
+            setting is none.
         AlignmentError: advantages and trajectories differ in number.
     """
     refuse_settings(scale, baseline)
@@ -63,6 +64,7 @@ def build_trajectory_samples(
     refuse_no_flag(drop_degenerate, "drop_degenerate")
     items = several(trajectories, Trajectory, "trajectories")
     if not items:
+        _refuse_surplus(advantages)
         return SampleList()
     codes, _ = numbered(_group_keys(items))
     standing = _compared(items, codes, scale, baseline) if advantages is None else _given(advantages, codes)
@@ -103,7 +105,9 @@ def _compared(items: Sequence[Trajectory], codes: IntArray, scale: Scale, baseli
     advice = "run every task several times, or pass advantages"
     refuse_single(codes, lambda number: _place(number, items[number]), advice, "trajectory")
     rewards = [item.reward for item in items if item.reward is not None]
-    return compare(rewards, codes, np.ones(len(items), dtype=np.bool_), scale, baseline)
+    standing = compare(rewards, codes, np.ones(len(items), dtype=np.bool_), scale, baseline)
+    refuse_beyond_float32(standing.advantages, np.array(rewards), lambda number: _place(number, items[number]))
+    return standing
 
 
 def _place(number: int, item: Trajectory) -> str:
@@ -111,9 +115,17 @@ def _place(number: int, item: Trajectory) -> str:
     return f"trajectories[{number}]{named}"
 
 
+def _refuse_surplus(advantages: object) -> None:
+    """Refuse advantages where there is no trajectory."""
+    given = [] if advantages is None else listed(advantages, "advantages", "one value for every trajectory")
+    if given:
+        raise AlignmentError(f"advantages holds {len(given)} values, expected one for each of 0 trajectories")
+
+
 def _given(advantages: object, codes: IntArray) -> Standing:
     """Take advantages as they are given."""
-    values: DoubleArray = finite_numbers(advantages, "advantages")
+    advice = "repair what gives the trajectories their advantages"
+    values: DoubleArray = finite_numbers(advantages, "advantages", member="trajectory", advice=advice)
     if len(values) != len(codes):
         raise AlignmentError(
             f"advantages holds {len(values)} values, expected one for each of {len(codes)} trajectories"

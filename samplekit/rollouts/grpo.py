@@ -21,7 +21,7 @@ from samplekit.rollouts.settings import (
     refuse_overlong,
     refuse_settings,
 )
-from samplekit.rollouts.standing import Standing, compare
+from samplekit.rollouts.standing import Standing, compare, refuse_beyond_float32
 
 
 def build_grpo_samples(
@@ -61,7 +61,8 @@ def build_grpo_samples(
         (``"drop"`` left one completion of a group).
 
     Raises:
-        SampleError: a completion has no reward, a group has one completion only, or a setting is none.
+        SampleError: a completion has no reward, or one so large that float32 cannot hold its advantage, a group has one
+            completion only, or a setting is none.
 
     Source: Shao et al. 2024, DeepSeekMath, section 4.1.2; leaving out degenerate groups and overlong completions: Yu et
     al. 2025, DAPO, sections 3.2 and 3.4.
@@ -79,6 +80,7 @@ def build_grpo_samples(
     too_long = np.array([overlong != "keep" and _is_overlong(member, max_length) for member in members], dtype=np.bool_)
     counts = ~too_long if overlong == "drop" else np.ones(len(members), dtype=np.bool_)
     standing = compare(rewards, codes, counts, scale, baseline)
+    refuse_beyond_float32(standing.advantages, np.array(rewards), lambda index: members[index].place)
     parts = [_part(member, standing, index) for index, member in enumerate(members)]
     reasons = [
         "overlong" if too_long[index] else _reason(part, standing, index, drop_degenerate, max_length)

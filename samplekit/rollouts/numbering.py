@@ -14,6 +14,7 @@ from samplekit.rollouts.listed import listed, refuse_masked
 from samplekit.rollouts.names import group_id
 from samplekit.rollouts.scores import flat_array
 from samplekit.sample.arrays import INT64, IntArray
+from samplekit.sample.kinds import is_group_id
 
 
 def numbered(keys: Sequence[Hashable]) -> tuple[IntArray, list[Any]]:
@@ -40,21 +41,30 @@ def group_codes(groups: object) -> tuple[IntArray | None, list[Any]]:
         Each member's number, int64 (N,), and the groups by number; (None, []) where there are no groups.
 
     Raises:
-        SampleError: groups are no ordered collection, or one is neither text nor a whole number.
+        SampleError: groups are no ordered collection, or one is no id that a Group takes.
     """
     if groups is None:
         return None, []
     refuse_masked(groups, "groups")
     array = flat_array(groups, "iu")
-    if array is not None:
+    if array is not None and array.max() < 2**63:
         present, codes = np.unique(array, return_inverse=True)
         return codes.astype(INT64), present.tolist()
     ids = listed(groups, "groups", "one id for every completion")
-    if not set(map(type, ids)) <= {str, int}:
+    if not set(map(type, ids)) <= {str, int} or not _all_name(set(ids)):
         ids = [group_id(item, f"groups[{index}]") for index, item in enumerate(ids)]
         if None in ids:
             raise SampleError(f"groups[{ids.index(None)}] is None, expected an id: name every group")
     return numbered(ids)
+
+
+def _all_name(ids: set[str | int]) -> bool:
+    """Tell whether each of these can be a group's id, as `group_id` tells it of one."""
+    try:
+        "".join(name for name in ids if isinstance(name, str)).encode()
+    except UnicodeEncodeError:
+        return False
+    return all(map(is_group_id, ids))
 
 
 def refuse_single(codes: IntArray, place: Callable[[int], str], advice: str, what: str = "completion") -> None:

@@ -23,7 +23,10 @@ _EXACT = 2**53  # below it float64 holds every whole number
 _PLAIN = {float, int, bool, np.float64, np.float32}
 
 
-def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a reward function gives
+_REPAIR = "repair the reward function"
+
+
+def checked_reward(value: Any, name: str, advice: str = _REPAIR) -> float:  # noqa: ANN401 - whatever a function gives
     """Give a reward as a finite float.
 
     Raises:
@@ -35,22 +38,31 @@ def checked_reward(value: Any, name: str) -> float:  # noqa: ANN401 - whatever a
     except UNREADABLE:
         number = math.nan
     if not abs(number) <= _LARGEST:
-        raise SampleError(f"{name} is {shown(value)}, expected a finite float32 number: repair the reward function")
+        raise SampleError(f"{name} is {shown(value)}, expected a finite float32 number: {advice}")
     if abs(number) >= _EXACT and number != _exactly(value):
         raise SampleError(
             f"{name} is {shown(value)}, which a float would round to {number:.0f}, expected a whole number of at most "
-            "2**53: scale the rewards"
+            "2**53: scale them"
         )
     return number
 
 
-def finite_numbers(values: object, name: str, place: Callable[[int], str] | None = None) -> DoubleArray:
+def finite_numbers(
+    values: object,
+    name: str,
+    place: Callable[[int], str] | None = None,
+    *,
+    member: str = "completion",
+    advice: str = _REPAIR,
+) -> DoubleArray:
     """Read numbers as float64, (N,), no whole one rounded on the way.
 
     Args:
         values: a list, an array or a tensor of numbers or bools.
         name: what they are called in errors.
         place: names value i in errors; ``name[i]`` without it.
+        member: what each of them belongs to.
+        advice: what to do about one that is no finite number.
 
     Raises:
         AlignmentError: there is none, or more than one dimension.
@@ -60,20 +72,20 @@ def finite_numbers(values: object, name: str, place: Callable[[int], str] | None
     shape = getattr(values, "shape", None)
     if isinstance(shape, tuple) and len(cast("Any", shape)) != 1:
         raise AlignmentError(
-            f"{name} has shape {tuple(cast('Any', shape))}, expected one dimension: flatten it, one value a completion"
+            f"{name} has shape {tuple(cast('Any', shape))}, expected one dimension: flatten it, one value a {member}"
         )
     refuse_masked(values, name)
     array = flat_array(values, "fiub")
-    given: AnyArray | list[Any] = listed(values, name, "one value for every completion") if array is None else array
+    given: AnyArray | list[Any] = listed(values, name, f"one value for every {member}") if array is None else array
     if len(given) == 0:
-        raise AlignmentError(f"{name} is empty, expected one number for every completion")
+        raise AlignmentError(f"{name} is empty, expected one number for every {member}")
     if array is not None or set(map(type, given)) <= _PLAIN:
         with contextlib.suppress(OverflowError):  # an int that no float holds is refused below, by its place
             numbers = np.array(given, dtype=np.float64)
             if (np.abs(numbers) < _EXACT).all():
                 return numbers
     items = given if isinstance(given, list) else cast("list[Any]", given.tolist())
-    return np.array([checked_reward(item, called(index)) for index, item in enumerate(items)])
+    return np.array([checked_reward(item, called(index), advice) for index, item in enumerate(items)])
 
 
 def flat_array(values: Any, kinds: str) -> AnyArray | None:  # noqa: ANN401 - whatever a caller holds

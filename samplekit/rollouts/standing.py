@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from samplekit.errors import SampleError
 from samplekit.rollouts.advantages import BoolArray, group_advantages
 from samplekit.rollouts.scores import DoubleArray
 from samplekit.rollouts.settings import Baseline, Scale
@@ -49,6 +50,26 @@ def compare(
         values = np.asarray(rewards, dtype=np.float64)[compared]
         advantages[compared] = group_advantages(values, codes[compared], scale=scale, baseline=baseline)
     return Standing(advantages, sizes, counts & (sizes == 1), compared & constant(advantages, codes))
+
+
+def refuse_beyond_float32(advantages: DoubleArray, scores: DoubleArray, place: Callable[[int], str]) -> None:
+    """Refuse an advantage that no sample can hold.
+
+    Args:
+        advantages: shape (N,).
+        scores: the rewards it comes from, shape (N,).
+        place: names a member in the error.
+
+    Raises:
+        SampleError: naming the first such member and its reward.
+    """
+    wide = np.flatnonzero(np.abs(advantages) > np.finfo(np.float32).max)
+    if len(wide):
+        index = int(wide[0])
+        raise SampleError(
+            f"{place(index)} has the reward {scores[index]:g} and with it an advantage of {advantages[index]:g}, "
+            "expected one that float32 holds: scale the rewards"
+        )
 
 
 def constant(advantages: DoubleArray, codes: IntArray) -> BoolArray:

@@ -96,6 +96,11 @@ ROUNDED = {
     "one float32 among doubles": [0.7, 0.7, float(np.float32(0.7)), 0.7],
     "a float32 sum beside doubles": [float(np.float32(0.1) + np.float32(0.2)), 0.1 + 0.2, 0.3],
     "zeros of both signs": [0.0, -0.0],
+    "a sum that is nearly 0": [0.0, 0.1 + 0.2 - 0.3],
+    "the same of three signs": [0.3 - 0.2 - 0.1, 0.0, 0.1 + 0.2 - 0.3],
+    "the same in float32": np.array([0, np.float32(0.7) + np.float32(0.1) - np.float32(0.8)], np.float32),
+    "what no square holds": [0.0, 1e-200],
+    "denormal ones": [1e-310, 2e-310, 5e-310],
 }
 
 
@@ -117,7 +122,10 @@ def test_rewards_that_are_equal_up_to_rounding_give_exactly_zero(rewards, settin
         [1e8, 1e8 + 1],
         [2**24 - 1, 2**24],
         [1.0, 1.000001],
-        [0.0, 1e-30],
+        [0.0, 1e-15],
+        [1e-9, 2e-9],
+        [0.0, float(np.float32(1e-6))],
+        [1.0, 1.0 + 10 * 2.0**-23],
         [0.1, 0.1 + 1e-12],
         [1.0, 1.0 + 1e-12],
         [float(np.float32(0.95)), float(np.float32(0.95)) + 10 * 2.0**-24],
@@ -133,6 +141,8 @@ def test_rewards_that_differ_by_more_are_told_apart(rewards):
 def test_the_floor_bounds_what_a_tiny_spread_is_blown_up_to():
     assert sk.group_advantages([0.0, 2e-9]).tolist() == pytest.approx([-1e-3, 1e-3])
     assert sk.group_advantages([0.0, 2e-9], floor=0).tolist() == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)])
+    assert sk.group_advantages([0.0, 2e-15], floor=0).tolist() == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)])
+    assert sk.group_advantages([0.0, 1e-200], floor=0).tolist() == [0, 0]
     assert sk.group_advantages([0.0, 2.0], floor=10).tolist() == pytest.approx([-0.1, 0.1])
 
 
@@ -203,6 +213,9 @@ def test_rewards_of_another_shape_are_refused(rewards):
         (np.array([1.0, 1.0]), r"groups\[0\] is 1.0"), ([(1, "a")] * 2, r"groups\[0\] is \(1, 'a'\)"),
         ("ab", "groups is a str"), (5, "groups is 5"), ({"a": 1}, "groups is a dict"), ({"a", "b"}, "groups is a set"),
         (np.ma.array([1, 1], mask=[0, 1]), "groups holds a masked value at index 1"),
+        ([2**63 - 1, 2**63], r"groups\[1\] is 9223372036854775808"), ([2**70] * 2, r"groups\[0\] is 1180591620717411303424"),
+        (np.array([1, 2**63], np.uint64), r"groups\[1\] is 9223372036854775808"), ([-(2**63) - 1] * 2, r"groups\[0\] is -9223"),
+        (["a", "a\ud800"], r"groups\[1\] is 'a\\ud800'.*UTF-8"), (["\ud83d", "\ude00"], r"groups\[0\] is '\\ud83d'.*UTF-8"),
     ],
 )  # fmt: skip
 def test_ids_that_are_none_are_refused(groups, words):

@@ -132,7 +132,7 @@ TAKEN = {  # what may be given in a place, beside what every place refuses, and 
     "Trajectory group": ({"None", "text", "5"}, NONE_IS_LEFT_OUT),
     "Trajectory.with_reward": ({*NUMBERS, "0-d", "None"}, "as Completion.with_reward"),
     "group_advantages rewards": (SCORES, "a bool is 1 or 0"),
-    "group_advantages groups": ({"None", "huges", "digits"}, "one group, or any text and whole numbers"),
+    "group_advantages groups": ({"None", "digits"}, "one group, or any text"),
     "group_advantages floor": ({"5"}, "a number"),
     "build_grpo_samples groups": ({"empty"}, "no groups give no samples"),
     "build_grpo_samples drop_degenerate": ({"True"}, "a flag"),

@@ -40,8 +40,7 @@ def test_ids_that_are_neither_text_nor_a_whole_number(value):
     words = f" is {shown(value)}, expected text or a whole number"
     refused(lambda: sk.Group([1], [completion([2])], id=value), f"id{words}")
     refused(lambda: sk.Trajectory(STEPS, group=value), f"group{words}")
-    if type(value) is not int:
-        refused(lambda: sk.group_advantages([1.0, 0.0], [value, value]), f"groups[0]{words}")
+    refused(lambda: sk.group_advantages([1.0, 0.0], [value, value]), f"groups[0]{words}")
 
 
 @pytest.mark.parametrize("make", [lambda text: sk.Group([1], [completion([2])], id=text), lambda text: completion([2], key=text),
@@ -161,3 +160,37 @@ def test_flags_that_are_neither_true_nor_false(name, value):
             lambda items=items: sk.build_trajectory_samples(items, **{name: value}),
             f"{name} is {value!r}, expected True or False",
         )
+
+
+def test_rewards_whose_advantage_no_float32_holds_are_named():
+    rewards = [0.0, 3.4e38, -3.4e38]
+    group = sk.Group([1], [completion([2], reward=reward) for reward in rewards], id="wide")
+    episodes = [episode(([1], [2]), reward=reward, group="wide") for reward in rewards]
+    settings = {"scale": "none", "baseline": "leave_one_out"}
+    assert len(sk.build_grpo_samples([group], scale="none")) == 3
+    words = " (group 'wide') has the reward 3.4e+38 and with it an advantage of 5.1e+38"
+    refused(lambda: sk.build_grpo_samples([group], **settings), f"groups[0].completions[1]{words}")
+    refused(lambda: sk.build_trajectory_samples(episodes, **settings), f"trajectories[1]{words}")
+
+
+@pytest.mark.parametrize(
+    ("advantages", "words"),
+    [([0.0, math.nan], r"advantages[1] is nan"), ([None, 1], "advantages[0] is None"), ({0: 1.0}, "advantages is a dict"),
+     ("ab", "advantages is a str"), (np.ones((2, 1)), "advantages has shape (2, 1)"), ([], "advantages is empty")],
+    ids=str,
+)  # fmt: skip
+def test_advantages_that_are_none_speak_of_trajectories(advantages, words):
+    episodes = [episode(([1], [2]))] * 2
+    with pytest.raises(sk.SampleError) as caught:
+        sk.build_trajectory_samples(episodes, advantages=advantages)
+    assert words in str(caught.value)
+    assert "trajector" in str(caught.value)
+    assert "completion" not in str(caught.value)
+    assert "reward" not in str(caught.value)
+
+
+@pytest.mark.parametrize("advantages", [[1.0], (0, 0), np.ones(3), torch.ones(2)], ids=str)
+def test_advantages_of_no_trajectory(advantages):
+    words = f"advantages holds {len(advantages)} values, expected one for each of 0 trajectories"
+    refused(lambda: sk.build_trajectory_samples([], advantages=advantages), words, sk.AlignmentError)
+    assert sk.build_trajectory_samples([], advantages=[]) == sk.build_trajectory_samples([]) == []
