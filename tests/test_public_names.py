@@ -32,6 +32,7 @@ SIGNATURES = {
     "Sample.to_wire": ({"self": REQUIRED}, {}),
     "Sample.to_json": ({"self": REQUIRED}, {}),
     "Sample.from_wire": ({"mapping": REQUIRED}, {}),
+    "Sample.with_reference_logprobs": ({"self": REQUIRED, "values": REQUIRED}, {}),
     "build_sample": (
         {"tokens": REQUIRED, "loss_mask": REQUIRED},
         {"advantages": None, "logprobs": None, "reference_logprobs": None, "extra": None, "routed_experts_key": None,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Self
 
+from samplekit.errors import AlignmentError, SampleError
+from samplekit.rollouts.listed import listed
 from samplekit.sample import Sample
+from samplekit.sample.kinds import describe_kind
 
 REASONS: Mapping[str, str] = MappingProxyType({
     "degenerate": "every advantage of its group is 0, so it would train nothing",
@@ -37,6 +41,8 @@ class Drop:
 class SampleList(list[Sample]):
     """A list of Samples that also tells what is missing from it.
 
+    ``+`` and `map` keep what is missing; a slice or a list made of the samples is a plain list, which does not.
+
     Attributes:
         drops: every completion that trains in no sample, in the order of the input.
     """
@@ -50,5 +56,43 @@ class SampleList(list[Sample]):
         """How many completions train in no sample, by reason (`REASONS`); empty where all of them do."""
         return Counter(drop.reason for drop in self.drops)
 
+    def map(self, fn: Callable[..., Sample], *columns: Iterable[Any]) -> SampleList:
+        """Give what fn makes of every sample, in order, and of as many values of each column.
+
+            >>> from samplekit import SampleList, Sample, build_sample
+            >>> samples = SampleList([build_sample([1, 2, 3], [0, 1, 1])])
+            >>> samples.map(Sample.with_reference_logprobs, [[-0.5, -0.25]])
+            SampleList(1 samples, dropped={})
+
+        Raises:
+            AlignmentError: a column holds another number of values.
+            SampleError: fn gives something else than a Sample.
+        """
+        rows = [listed(column, f"columns[{number}]", "one value a sample") for number, column in enumerate(columns)]
+        for number, row in enumerate(rows):
+            if len(row) != len(self):
+                raise AlignmentError(
+                    f"columns[{number}] holds {len(row)} values, expected one for each of {len(self)} samples"
+                )
+        made: list[Any] = [fn(*given) for given in zip(self, *rows, strict=True)]
+        for index, item in enumerate(made):
+            if not isinstance(item, Sample):
+                raise SampleError(f"fn gives {describe_kind(item)} of samples[{index}], expected a Sample: return one")
+        return SampleList(made, self.drops)
+
+    def __add__(self, other: list[Any]) -> SampleList:  # type: ignore[override]
+        return SampleList(super().__add__(other), (*self.drops, *_drops_of(other)))
+
+    def __radd__(self, other: list[Sample]) -> SampleList:
+        return SampleList([*other, *self], (*_drops_of(other), *self.drops))
+
+    def __iadd__(self, other: Iterable[Sample]) -> Self:  # type: ignore[override,misc]
+        self.drops = (*self.drops, *_drops_of(other))
+        return super().__iadd__(other)
+
     def __repr__(self) -> str:
         return f"SampleList({len(self)} samples, dropped={dict(self.dropped)})"
+
+
+def _drops_of(samples: object) -> tuple[Drop, ...]:
+    return samples.drops if isinstance(samples, SampleList) else ()

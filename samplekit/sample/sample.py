@@ -28,6 +28,7 @@ from samplekit.errors import AlignmentError, LossInputError, SampleError
 from samplekit.sample.arrays import INT64, AnyArray, FloatArray, IntArray, freeze
 from samplekit.sample.digits import shared_buffer, token_arrays_json
 from samplekit.sample.parts import Chunk, EncodedText, Frozen, ModelInput, hold
+from samplekit.sample.reference import reference_array
 from samplekit.sample.tensor import Dtype, TensorData
 
 KNOWN_DTYPES: Mapping[str, tuple[Dtype, ...]] = MappingProxyType({
@@ -128,6 +129,21 @@ class Sample(Frozen):
     def num_trained(self) -> int:
         """How many positions train: those whose weight is not 0."""
         return int(np.count_nonzero(self.weights))
+
+    def with_reference_logprobs(self, values: object) -> Sample:
+        """Give the same sample with the frozen policy's logprobs, for DPO and GRPO's penalty.
+
+        Args:
+            values: nats, shape (T,), value i for target i, as `target_logprobs` and `TrainResult.logprobs` give them.
+                Where the sample does not train, 0.0 is written.
+
+        Raises:
+            AlignmentError: not one value a position.
+            SampleError: one that trains is no finite number, or above 0.001; the message names its index.
+        """
+        tensor = TensorData(reference_array(values, self.weights), "float32")
+        inputs = {**self.loss_fn_inputs, "reference_logprobs": tensor}
+        return self.model_copy(update={"loss_fn_inputs": inputs, "info": dict(self.info)})
 
     def to_wire(self) -> dict[str, Any]:
         """Give the sample as the service spells it: plain dicts, lists and numbers; no info."""

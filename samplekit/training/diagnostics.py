@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from samplekit.errors import SampleError
 from samplekit.losses import PPO
-from samplekit.sample.kinds import describe_kind
-from samplekit.training.positions import Float64Array, read_batch
+from samplekit.sample.kinds import LOGPROB_LIMIT, describe_kind
+from samplekit.training.explanations import Cause, explain
+from samplekit.training.positions import read_batch
 from samplekit.training.ranges import refuse_outside
 from samplekit.training.rows import FloatsArray, as_rows, refuse_not_finite
 from samplekit.training.terms import HIGH, LOW, RATIO, kl_terms
@@ -19,13 +20,9 @@ from samplekit.training.terms import HIGH, LOW, RATIO, kl_terms
 if TYPE_CHECKING:
     from samplekit.sample import Sample
 
-Cause: TypeAlias = Literal["none", "nothing_trained", "shifted_early", "shifted_late", "temperature", "unknown"]
-
 _READER = "the comparison with the sampler"
 _REQUIRED = frozenset({"logprobs"})
 _OPTIONAL = frozenset({"advantages"})
-_BETTER = 0.25  # an explanation must leave at most this share of the gap
-_SCALED = 0.6  # and a temperature, which is no mere factor, this one
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,8 @@ def diagnose_first_step(
     """Tell whether the policy gives the sampler's logprobs back before the first step, and what is wrong where not.
 
     While policy and sampler hold the same weights every ratio is 1. Where it is not, logprobs that agree better one
-    position on are off by one, and those that agree better at another temperature were drawn at it.
+    position on are off by one, and those that agree better at another temperature were drawn at it. Values above 0.001
+    where a sample trains are no natural logs, and are told before anything else.
 
     Args:
         policy_logprobs: one (T_i,) tensor or array of floats a sample, of the weights that sampled.
@@ -128,40 +126,35 @@ def diagnose_first_step(
     if not metrics:
         message = f"no position of {len(samples)} samples trains, so nothing can be compared: look at their weights"
         return FirstStep(False, "nothing_trained", message, metrics)
+    rows = as_rows(policy_logprobs, samples)
+    if (positive := _first_positive(rows, samples, others)) is not None:
+        return FirstStep(False, "unknown", positive, metrics)
     gap = metrics["loss/log_ratio/abs_mean"]
     if gap <= tolerance:
         return FirstStep(True, "none", f"ratios are 1: logprobs differ by {gap:.3g} nats on average", metrics)
-    rows = as_rows(policy_logprobs, samples)
-    found = [*_shifts(rows, samples), *_temperatures(rows, samples, others)]
-    fitting = [item for item in found if item.gap <= item.share * gap]
+    cause, text = explain(rows, samples, others, gap)
     start = f"ratios at the first step are not 1: logprobs differ by {gap:.3g} nats on average"
-    if not fitting:
-        message = f"{start}, and neither a shift nor a temperature explains it: are the weights the sampler's?"
-        return FirstStep(False, "unknown", message, metrics)
-    best = min(fitting, key=lambda item: item.gap)
-    return FirstStep(False, best.cause, f"{start}, but by {best.gap:.3g} if {best.text}", metrics)
+    return FirstStep(False, cause, f"{start}, {text}", metrics)
 
 
-@dataclass(frozen=True)
-class _Explanation:
-    cause: Cause
-    gap: float
-    text: str
-    share: float = _BETTER
-
-
-def _shifts(rows: Sequence[Any], samples: Sequence[Sample]) -> list[_Explanation]:
-    """Compare value i of the policy with the sampler's values before and after it."""
-    early: list[Float64Array] = []
-    late: list[Float64Array] = []
-    for row, (sampler, trained) in zip(rows, map(_sampled, samples), strict=True):
-        early.append((row[1:] - sampler[:-1])[trained[:-1] & trained[1:]])
-        late.append((row[:-1] - sampler[1:])[trained[:-1] & trained[1:]])
-    advice = "pass full-length, unshifted logprobs to build_sample, which shifts them once"
-    return [
-        _Explanation("shifted_early", _mean_abs(early), f"the sampler's are moved one position later: {advice}"),
-        _Explanation("shifted_late", _mean_abs(late), f"the sampler's are moved one position earlier: {advice}"),
-    ]
+def _first_positive(
+    rows: Sequence[FloatsArray], samples: Sequence[Sample], others: Mapping[float, Sequence[FloatsArray]]
+) -> str | None:
+    """Say which value is no natural log of a probability, at a position that trains; None where all are."""
+    told = [(f"policy_logprobs[{index}]", row) for index, row in enumerate(rows)]
+    for index, sample in enumerate(samples):
+        told.append((f"samples[{index}].loss_fn_inputs['logprobs']", sample.loss_fn_inputs["logprobs"].data))
+    for temperature, given in others.items():
+        told += [(f"at_temperatures[{temperature!r}][{index}]", row) for index, row in enumerate(given)]
+    for number, (label, row) in enumerate(told):
+        wrong = (row > LOGPROB_LIMIT) & (samples[number % len(samples)].weights != 0)
+        if wrong.any():
+            place = int(wrong.argmax())
+            return (
+                f"{label} is {row[place]:.6g} at position {place}, which trains, expected a natural log of a "
+                "probability, at most 0: are they negated, or probabilities?"
+            )
+    return None
 
 
 def _checked_temperatures(at_temperatures: object, samples: Sequence[Sample]) -> dict[float, list[FloatsArray]]:
@@ -181,39 +174,3 @@ def _checked_temperatures(at_temperatures: object, samples: Sequence[Sample]) ->
         for index, (row, sample) in enumerate(zip(found[temperature], samples, strict=True)):
             refuse_not_finite(row, sample.weights != 0, f"{label}[{index}]")
     return found
-
-
-def _temperatures(
-    rows: Sequence[Any], samples: Sequence[Sample], at_temperatures: Mapping[float, Sequence[FloatsArray]]
-) -> list[_Explanation]:
-    advice = "compute target_logprobs at the temperature of sampling, or sample at 1.0"
-    found: list[_Explanation] = []
-    for temperature, given in at_temperatures.items():
-        gap = _mean_abs([one - other for one, other in _trained_pairs(given, samples)])
-        found.append(
-            _Explanation("temperature", gap, f"the policy's are taken at temperature {temperature:g}: {advice}")
-        )
-    pairs = _trained_pairs(rows, samples)
-    policy, sampler = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
-    if (square := float(policy @ policy)) > 0:
-        factor = float(policy @ sampler) / square
-        text = f"the policy's are multiplied by {factor:.2f}, so that a temperature is likely: {advice}"
-        found.append(_Explanation("temperature", _mean_abs([factor * policy - sampler]), text, _SCALED))
-    return found
-
-
-def _trained_pairs(rows: Sequence[Any], samples: Sequence[Sample]) -> list[tuple[Float64Array, Float64Array]]:
-    """Give the policy's and the sampler's logprobs at trained positions, float64."""
-    pairs: list[tuple[Float64Array, Float64Array]] = []
-    for row, (sampler, trained) in zip(rows, map(_sampled, samples), strict=True):
-        pairs.append((row[trained].astype(np.float64), sampler[trained]))
-    return pairs
-
-
-def _sampled(sample: Sample) -> tuple[Float64Array, Any]:
-    return sample.loss_fn_inputs["logprobs"].data.astype(np.float64), sample.weights != 0
-
-
-def _mean_abs(parts: Sequence[Float64Array]) -> float:
-    values = np.abs(np.concatenate(parts))
-    return float(values.mean()) if len(values) else float("inf")

@@ -164,7 +164,7 @@ def read_batch(
     """
     rows = as_rows(policy_logprobs, samples)
     for index, sample in enumerate(samples):
-        refuse_missing(sample, index, required, reader)
+        refuse_missing(sample, index, required, reader, otherwise=", or set beta=0")
     held = [name for name in _READ if all(name in sample.loss_fn_inputs for sample in samples)]
     names = [name for name in held if name in required | optional]
     weights: list[FloatsArray] = [sample.weights for sample in samples]

@@ -23,7 +23,7 @@ _REMEDY = {
     "weights": "build it with samplekit.build_sample",
     "logprobs": "pass the sampler's logprobs= to build_sample",
     "advantages": "pass advantages= to build_sample",
-    "reference_logprobs": "pass reference_logprobs= to build_sample, or set beta=0",
+    "reference_logprobs": "pass reference_logprobs= to build_sample, or add them with Sample.with_reference_logprobs",
 }
 
 
@@ -78,8 +78,15 @@ def refuse_others(samples: Sequence[Sample]) -> None:
             )
 
 
-def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: str) -> None:
+def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: str, otherwise: str = "") -> None:
     """Refuse a sample that lacks an input.
+
+    Args:
+        sample: which sample.
+        index: its place, for the error.
+        wanted: the inputs that it must hold.
+        reader: who reads them, for the error.
+        otherwise: what else would do where reference_logprobs are missing, such as ``", or set beta=0"``.
 
     Raises:
         LossInputError: it names the sample, the first input that is missing, and who reads it.
@@ -87,9 +94,10 @@ def refuse_missing(sample: Sample, index: int, wanted: frozenset[str], reader: s
     missing = wanted - sample.loss_fn_inputs.keys()
     if missing:
         name = min(missing)
+        remedy = _REMEDY.get(name, _REMEDY["weights"]) + (otherwise if name == "reference_logprobs" else "")
         raise LossInputError(
             f"samples[{index}].loss_fn_inputs holds no {name!r}, which {reader} reads, found "
-            f"{sorted(sample.loss_fn_inputs)}: {_REMEDY.get(name, _REMEDY['weights'])}"
+            f"{sorted(sample.loss_fn_inputs)}: {remedy}"
         )
 
 

@@ -227,5 +227,7 @@ def test_dpo_refuses_what_is_no_pair():
             with pytest.raises(sk.SampleError, match=f"{name} is {value!r}"):
                 dpo_loss(rows[:2], samples[:2], **{name: value})
     bare = sk.build_sample([3, 4], [0, 1])
-    with pytest.raises(sk.LossInputError, match=r"samples\[1\].*'reference_logprobs', which dpo_loss reads"):
+    with pytest.raises(sk.LossInputError, match=r"samples\[1\].*'reference_logprobs', which dpo_loss reads") as caught:
         dpo_loss([torch.zeros(1), torch.zeros(1)], [replaced(bare, reference_logprobs=[-1.0]), bare])
+    assert "Sample.with_reference_logprobs" in str(caught.value)
+    assert "beta" not in str(caught.value)  # without a reference there is no DPO, whatever its beta

@@ -134,3 +134,67 @@ def test_nothing_to_compare_is_not_well():
     found = diagnose_first_step([torch.zeros(2)], [sample])
     assert (found.ok, found.cause, found.metrics) == (False, "nothing_trained", {})
     assert "no position of 1 samples trains" in found.message
+
+
+@pytest.mark.parametrize(("change", "index"), [(lambda row: -row, 0), (np.exp, 0), (lambda row: row * 0 + 0.002, 1)])
+@pytest.mark.parametrize("whose", ["policy", "sampler", "tried"])
+def test_what_is_above_0_where_it_trains_is_no_natural_log_and_told_first(change, index, whose):
+    rows, samples = random_batch(0, spread=0.0)
+    plain, labels = list(rows), {
+        "policy": f"policy_logprobs[{index}]", "sampler": f"samples[{index}].loss_fn_inputs['logprobs']",
+        "tried": f"at_temperatures[0.5][{index}]",
+    }  # fmt: skip
+    wrong = torch.tensor(change(rows[index].numpy()))
+    tried = {0.5: plain}
+    if whose == "policy":
+        rows[index] = wrong
+    elif whose == "sampler":
+        samples[index] = replaced(samples[index], logprobs=wrong.numpy())
+        rows[index] = wrong  # they agree, and are no logs all the same
+    else:
+        tried = {0.5: [wrong if place == index else row for place, row in enumerate(plain)]}
+        samples[0] = replaced(samples[0], logprobs=rows[0].numpy() - 1)
+    found = diagnose_first_step(rows, samples, at_temperatures=tried)
+    assert (found.ok, found.cause) == (False, "unknown")
+    label = labels["policy"] if whose == "sampler" else labels[whose]
+    assert found.message.startswith(f"{label} is ")
+    assert "are they negated, or probabilities?" in found.message
+
+
+def test_the_samplers_own_values_above_0_are_told_too():
+    sample = replaced(hand_sample([1, 1]), logprobs=[-1.0, 0.5])
+    found = diagnose_first_step([np.array([-1.0, -0.5])], [sample])
+    assert found.message.startswith("samples[0].loss_fn_inputs['logprobs'] is 0.5 at position 1")
+
+
+@pytest.mark.parametrize("junk", [0.5, 1e9])
+def test_values_above_0_that_do_not_train_and_roundings_say_nothing(junk):
+    sample = hand_sample([0, 1, 1], None, [0.0, -1.0, 0.001])
+    assert diagnose_first_step([np.array([junk, -1.0, 0.001])], [sample]).ok
+
+
+@pytest.mark.parametrize(("base", "spelled"), [(10, "log10"), (2, "log2")])
+@pytest.mark.parametrize("noise", [0.0, 0.005])
+@pytest.mark.parametrize("side", ["policy", "sampler"])
+def test_another_base_of_the_logarithm_is_no_temperature(base, spelled, noise, side):
+    rows, samples = random_batch(0, spread=0.0)
+    rng = np.random.default_rng(0)
+    shaken = [np.minimum(row.numpy() + rng.normal(0, noise, len(row)), 0) for row in rows]
+    if side == "policy":
+        shaken = [row / math.log(base) for row in shaken]
+    else:
+        samples = [replaced(item, logprobs=item.loss_fn_inputs["logprobs"].data / math.log(base)) for item in samples]
+    found = diagnose_first_step(shaken, samples)
+    assert (found.ok, found.cause) == (False, "other_base")
+    assert "another base of the logarithm" in found.message
+    assert f"the {side}'s are {spelled}, pass natural logs" in found.message
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.05, 10.0, 100.0])
+def test_a_factor_that_no_temperature_has_is_not_called_one(factor):
+    rows, samples = random_batch(0, spread=0.0)
+    odd = [replaced(item, logprobs=factor * item.loss_fn_inputs["logprobs"].data) for item in samples]
+    found = diagnose_first_step(rows, odd)
+    assert (found.ok, found.cause) == (False, "unknown")
+    assert "at_temperatures=" in found.message
+    assert "likely" not in found.message
