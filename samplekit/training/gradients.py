@@ -26,13 +26,16 @@ LossFunction: TypeAlias = Callable[[list[torch.Tensor], Sequence["Sample"]], Any
 """Takes one (T_i,) tensor of logprobs a sample and the samples; gives a scalar tensor, a tuple that starts with one, or
 an object with one as ``.loss``."""
 
+_ROUNDINGS = 4  # a loss is off by a few units of its last digit
+
 
 def loss_gradients(
     loss_fn: LossFunction, policy_logprobs: Sequence[torch.Tensor], samples: Sequence[Sample]
 ) -> list[FloatsArray]:
     """Give d loss / d logprob at every position: what ``session.custom_forward_backward`` takes.
 
-    The tensors that loss_fn gets are copies cut off from any model, so nothing flows further than the logprobs.
+    The tensors that loss_fn gets are copies cut off from any model, so nothing flows further than the logprobs, and
+    loss_fn may write into them and into its lists.
 
     Args:
         loss_fn: called as ``loss_fn(policy_logprobs, samples)``: gives a scalar tensor, or a tuple that starts with it,
@@ -91,6 +94,8 @@ def check_gradients(
     """Hold gradients of a loss against central differences in float64, at some positions.
 
     A loss that detaches part of itself (CISPO's weight, a ratio of sequences) differs from its differences by design.
+    loss_fn is given float64: one that computes in float32, or adds a large constant, is rounded too far to be checked
+    at a small step, and the message says so.
 
     Args:
         loss_fn: as in `loss_gradients`.
@@ -122,11 +127,18 @@ def check_gradients(
     drawn = np.random.default_rng(seed).permutation(len(places))[:num_positions].tolist()
     largest = 0.0
     for index, place in (places[number] for number in drawn):
-        slope, found = _difference(loss_fn, rows, samples, (index, place), step), float(given[index][place])
+        slope, blur = _difference(loss_fn, rows, samples, (index, place), step)
+        found = float(given[index][place])
         if not abs(found - slope) <= atol + rtol * abs(slope):
+            reason = "the formula of one of the two is wrong, or the loss detaches part of itself or rounds to float32"
+            if not abs(found - slope) > blur:
+                reason = (
+                    f"a loss of this size and precision is rounded so far that at step={step:g} differences tell slopes "
+                    f"to {blur:.2g} only: compute it in float64 and without large constants, or take a larger step"
+                )
             raise SampleError(
                 f"gradient at samples[{index}], position {place} is {found:.8g}, differences of the loss give "
-                f"{slope:.8g}: the formula of one of the two is wrong, or the loss detaches part of itself"
+                f"{slope:.8g}: {reason}"
             )
         largest = max(largest, abs(found - slope))
     return largest
@@ -138,16 +150,19 @@ def _difference(
     samples: Sequence[Sample],
     at: tuple[int, int],
     step: float,
-) -> float:
-    """Give the central difference of a loss at one position of one sample."""
+) -> tuple[float, float]:
+    """Give the central difference of a loss at one position of one sample, and how far rounding may blur it."""
     index, place = at
     found: list[float] = []
+    unit = 0.0
     for sign in (1, -1):
         moved = [torch.tensor(row) for row in rows]
         moved[index][place] += sign * step
         with torch.no_grad():
-            found.append(float(_scalar(loss_fn, moved, samples)))
-    return (found[0] - found[1]) / (2 * step)
+            value = _scalar(loss_fn, moved, samples)
+        found.append(float(value))
+        unit = max(unit, torch.finfo(value.dtype).eps * abs(found[-1]))
+    return (found[0] - found[1]) / (2 * step), _ROUNDINGS * unit / step
 
 
 def _finite_rows(policy_logprobs: Sequence[torch.Tensor], samples: Sequence[Sample]) -> list[FloatsArray]:
@@ -162,7 +177,8 @@ def _scalar(loss_fn: LossFunction, rows: list[torch.Tensor], samples: Sequence[S
         raise SampleError(
             f"loss_fn is {describe_kind(loss_fn)}, expected a function of (policy_logprobs, samples): see dpo_loss"
         )
-    value: Any = loss_fn(rows, samples)
+    # a list and tensors of its own: what it appends, reorders or overwrites is not read here
+    value: Any = loss_fn([row.clone() for row in rows], list(samples))
     found = value[0] if isinstance(value, tuple) and value else getattr(value, "loss", value)
     if not isinstance(found, torch.Tensor) or found.numel() != 1:
         shape = f"of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""
