@@ -26,19 +26,22 @@ def sampled_ids(values: object, name: str, *, may_be_empty: bool = False) -> Int
     return ids_array(_from_decimal(values, name), name)
 
 
-def sampled_logprobs(values: object, name: str, *, start: int = 0) -> FloatArray:
+def sampled_logprobs(values: object, name: str, *, start: int = 0, may_be_empty: bool = False) -> FloatArray:
     """Read log-probabilities in nats, float32 (T,), read-only.
 
     Args:
         values: shape (T,). Up to 0.001 above 0 is taken as a sampler's rounding, and kept as it is.
         name: what they are called in errors.
         start: how many values at the start are placeholders, which may be any finite number.
+        may_be_empty: there may be none.
 
     Raises:
         SampleError: one is no finite number, a bool, above 0.001, or -9999 or less, which stands for one that the
             sampler does not tell; the message names its index.
-        AlignmentError: there is none, or more than one dimension.
+        AlignmentError: there is none and there must be one, or more than one dimension.
     """
+    if may_be_empty and is_empty(values):
+        return freeze(np.zeros(0, dtype=np.float32))
     numbers = floats_array(values, name)
     _refuse_bools(values, numbers, name)
     wrong = np.flatnonzero((numbers[start:] > LOGPROB_LIMIT) | (numbers[start:] <= STAND_IN))

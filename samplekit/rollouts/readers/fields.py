@@ -13,7 +13,7 @@ from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.listed import listed
 from samplekit.rollouts.names import group_id
-from samplekit.rollouts.sampled import sampled_ids, sampled_logprobs
+from samplekit.rollouts.sampled import is_empty, sampled_ids, sampled_logprobs
 from samplekit.sample.arrays import FloatArray, IntArray
 from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence, is_whole_number, shown
 
@@ -35,6 +35,21 @@ def entries(value: Any, where: str) -> Sequence[Any]:  # noqa: ANN401 - any pack
     return value
 
 
+def objects(value: Any, where: str) -> Sequence[Any]:  # noqa: ANN401 - any package's answer
+    """Give a list of an answer's parts, each an object or a mapping.
+
+    Raises:
+        SampleError: it is no list, or empty, or one is a plain value.
+    """
+    found = entries(value, where)
+    for index, item in enumerate(found):
+        if item is None or isinstance(item, str | bytes | int | float):
+            raise SampleError(
+                f"{where}[{index}] is {describe_kind(item)}, expected an object with fields: look at what was answered"
+            )
+    return found
+
+
 def prompt_ids(prompt: Any, where: str) -> IntArray:  # noqa: ANN401 - whatever a caller sent
     """Read a prompt as ids: a sequence of them, or a model input of chunks in any package's spelling.
 
@@ -46,7 +61,7 @@ def prompt_ids(prompt: Any, where: str) -> IntArray:  # noqa: ANN401 - whatever 
     chunks = field(prompt, "chunks")
     if chunks is None:
         return sampled_ids(prompt, where)
-    texts = [field(chunk, "encoded_text") for chunk in entries(chunks, f"{where}.chunks")]
+    texts = [field(chunk, "encoded_text") for chunk in objects(chunks, f"{where}.chunks")]
     parts = [
         sampled_ids(field(text, "tokens"), f"{where}.chunks[{index}].encoded_text.tokens")
         for index, text in enumerate(texts)
@@ -130,17 +145,19 @@ def apart(groups: list[Group]) -> list[Group]:
 def completion_at(where: str, tokens: object, logprobs: object, **kept: Any) -> Completion:  # noqa: ANN401 - passed on
     """Make a completion; what it refuses is told with its place in the answer.
 
+    One that ended at once has no token, and some engines give no logprobs beside that.
+
     Raises:
         SampleError: naming the completion.
     """
     try:
-        return Completion(tokens, logprobs, **kept)
+        return Completion(tokens, [] if logprobs is None and is_empty(tokens) else logprobs, **kept)
     except SampleError as error:
         raise error.reworded(f"{where}: {error}") from error
 
 
-def top_logprob(options: Any, token: int, where: str) -> float | None:  # noqa: ANN401 - any engine's answer
-    """Give a token's logprob out of a mapping of ids (or their text) to logprobs, plain or in an object.
+def top_logprob(options: Any, token: int, where: str) -> Any:  # noqa: ANN401 - any engine's answer
+    """Give a token's logprob out of a mapping of ids (or their text) to logprobs, plain or in an object; of any kind, for who takes it.
 
     Raises:
         SampleError: the token is not among them.
@@ -151,13 +168,11 @@ def top_logprob(options: Any, token: int, where: str) -> float | None:  # noqa: 
     found: Any = by_id.get(token, by_id.get(str(token)))
     if found is None:
         raise SampleError(f"{where} has no logprob of token {token}, expected the one that was sampled")
-    return found if isinstance(found, int | float) else field(found, "logprob")
+    return field(found, "logprob") if is_mapping(found) or hasattr(found, "logprob") else found
 
 
-def prompt_logprobs(values: Any, prompt: IntArray, where: str) -> FloatArray | None:  # noqa: ANN401 - as above
+def prompt_logprobs(values: Any, prompt: IntArray, where: str) -> FloatArray:  # noqa: ANN401 - as above
     """Read an engine's logprobs of a prompt, one mapping a token; nothing predicts the first one, which reads 0.0."""
-    if values is None:
-        return None
     given = entries(values, where)
     if len(given) != len(prompt):
         raise SampleError(f"{where} holds {len(given)} values, the prompt {len(prompt)} tokens, expected one for each")

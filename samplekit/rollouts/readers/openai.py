@@ -14,23 +14,24 @@ from samplekit.rollouts.listed import listed
 from samplekit.rollouts.readers.fields import (
     apart,
     completion_at,
-    entries,
     field,
     ids_of_groups,
     in_order,
+    objects,
     one_each,
     prompt_ids,
     prompt_logprobs,
     reason_text,
 )
-from samplekit.rollouts.sampled import sampled_ids
-from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import is_whole_number, shown
+from samplekit.rollouts.sampled import sampled_ids, sampled_logprobs
+from samplekit.sample.arrays import FloatArray, IntArray
+from samplekit.sample.kinds import is_number, is_whole_number, shown
 from samplekit.sample.shared_start import shared_start
 
 _ASK_FOR_IDS = "ask for them (vLLM: return_token_ids=True in the request), for text is never encoded again"
 _ASK_FOR_LOGPROBS = "ask for them (logprobs=1 for completions, logprobs=True for chat)"
 _ONE_EACH = "one value for every sampled token"
+_FLOAT32 = 1e-6  # how far one number may move where it is rounded to float32 and written in decimals
 _TOKEN_ID = "token_id:"  # noqa: S105 - how vLLM writes a token with return_tokens_as_token_ids
 
 
@@ -48,8 +49,8 @@ def group_from_openai(response: object, prompt: object = None, *, id: str | int 
 
     Raises:
         SampleError: ids or logprobs are missing (the message says which option asks for them), the prompts differ, ids
-            are told in two places and differ, a choice's index is missing or there twice, or a choice cannot be a
-            completion; the message names it.
+            or logprobs are told in two places and differ, the prompt is echoed, a choice's index is missing or there
+            twice, or a choice cannot be a completion; the message names it.
     """
     choices = _choices(response)
     return _group(response, choices, 0, prompt, id)
@@ -81,6 +82,11 @@ def groups_from_openai(
     num_groups, rest = divmod(len(choices), num_samples)
     if rest:
         raise AlignmentError(f"response.choices holds {len(choices)} choices, expected a multiple of {num_samples}")
+    if num_groups > 1 and field(response, "prompt_logprobs") is not None:
+        raise SampleError(
+            f"response.prompt_logprobs stands once for {num_groups} prompts, expected each prompt's in its choices: "
+            "take it out, or request one prompt at a time"
+        )
     sent, names = one_each(prompts, num_groups, "prompts"), ids_of_groups(ids, num_groups)
     firsts = range(0, len(choices), num_samples)
     return apart(
@@ -92,7 +98,7 @@ def groups_from_openai(
 
 
 def _choices(response: object) -> Sequence[Any]:
-    return in_order(entries(field(response, "choices"), "response.choices"), "response.choices")
+    return in_order(objects(field(response, "choices"), "response.choices"), "response.choices")
 
 
 def _group(
@@ -104,17 +110,46 @@ def _group(
 ) -> Group:
     places = [f"response.choices[{index}]" for index in range(first, first + len(choices))]
     ids = _prompt(response, choices, places, prompt)
-    completions = [_completion(choice, where) for choice, where in zip(choices, places, strict=True)]
-    given = field(choices[0], "prompt_logprobs")
-    given = field(response, "prompt_logprobs") if given is None else given
-    return Group(ids, completions, id=name, prompt_logprobs=prompt_logprobs(given, ids, "prompt_logprobs"))
+    completions = [_completion(choice, where, ids) for choice, where in zip(choices, places, strict=True)]
+    return Group(ids, completions, id=name, prompt_logprobs=_prompt_logprobs(response, choices, places, ids))
+
+
+def _everywhere(response: Any, choices: Sequence[Any], places: Sequence[str], name: str) -> list[tuple[str, Any]]:  # noqa: ANN401
+    """Find what may be told by every choice and by the response, with the place of each."""
+    told = [*zip(places, choices, strict=True), ("response", response)]
+    found = [(f"{place}.{name}", field(item, name)) for place, item in told]
+    return [(place, value) for place, value in found if value is not None]
+
+
+def _prompt_logprobs(
+    response: Any,  # noqa: ANN401 - any server's answer
+    choices: Sequence[Any],
+    places: Sequence[str],
+    prompt: IntArray,
+) -> FloatArray | None:
+    """Find the prompt's logprobs wherever they are told, and hold all of them to the same values."""
+    told = _everywhere(response, choices, places, "prompt_logprobs")
+    read = [(place, prompt_logprobs(value, prompt, place)) for place, value in told]
+    _refuse_differing(read)
+    return read[0][1] if read else None
+
+
+def _refuse_differing(told: Sequence[tuple[str, FloatArray]]) -> None:
+    """Refuse logprobs that are told in several places and are not the same numbers in float32."""
+    for place, values in told[1:]:
+        first, expected = told[0]
+        size = min(len(values), len(expected))
+        moved = np.flatnonzero(~np.isclose(values[:size], expected[:size], rtol=_FLOAT32, atol=_FLOAT32))
+        if len(moved) or len(values) != len(expected):
+            raise SampleError(
+                f"{place} differs from {first} at index {moved[0] if len(moved) else size}, expected one record of "
+                "what was sampled: look at what merged them"
+            )
 
 
 def _prompt(response: Any, choices: Sequence[Any], places: Sequence[str], prompt: object) -> IntArray:  # noqa: ANN401
     """Find the prompt wherever it is told, and hold all of them to the same ids."""
-    told = [(place, field(choice, "prompt_token_ids")) for place, choice in zip(places, choices, strict=True)]
-    told.append(("response", field(response, "prompt_token_ids")))
-    found = [(f"{place}.prompt_token_ids", ids) for place, ids in told if ids is not None]
+    found = _everywhere(response, choices, places, "prompt_token_ids")
     if prompt is not None:
         found.insert(0, ("prompt", prompt))
     if not found:
@@ -132,20 +167,40 @@ def _prompt(response: Any, choices: Sequence[Any], places: Sequence[str], prompt
     return ids
 
 
-def _completion(choice: Any, where: str) -> Completion:  # noqa: ANN401 - any server's answer
+def _completion(choice: Any, where: str, prompt: IntArray) -> Completion:  # noqa: ANN401 - any server's answer
     logprobs = field(choice, "logprobs")
-    values = _logprobs(logprobs, where)
+    ids = _ids(choice, logprobs, where)
+    values = _logprobs(logprobs, where, len(ids))
+    _refuse_echo(ids, values, prompt, where)
     reason = reason_text(field(choice, "finish_reason"))
-    return completion_at(where, _ids(choice, logprobs, where), values, stop_reason=reason)
+    return completion_at(where, ids, values, stop_reason=reason)
 
 
-def _logprobs(logprobs: Any, where: str) -> list[Any]:  # noqa: ANN401 - any server's answer
+def _refuse_echo(ids: IntArray, values: Sequence[Any], prompt: IntArray, where: str) -> None:
+    """Refuse a completion that repeats its prompt, whose first token nothing predicts: the prompt would train."""
+    unknown = len(values) > 0 and (values[0] is None or (is_number(values[0]) and values[0] == 0))
+    if unknown and np.array_equal(ids[: len(prompt)], prompt):
+        raise SampleError(
+            f"{where} begins with the prompt's ids, the first at a logprob of {values[0]}, as echo=True gives it, "
+            "expected sampled tokens only: request without echo"
+        )
+
+
+def _logprobs(logprobs: Any, where: str, num_ids: int) -> list[Any]:  # noqa: ANN401 - any server's answer
+    """Find the logprobs wherever they are told, and hold all of them to the same values."""
     flat, content = field(logprobs, "token_logprobs"), field(logprobs, "content")
-    if flat is None and content is None:
-        raise SampleError(f"{where} has no logprobs, expected one for every token: {_ASK_FOR_LOGPROBS}")
+    told: list[tuple[str, list[Any]]] = []
     if flat is not None:
-        return listed(flat, f"{where}.logprobs.token_logprobs", _ONE_EACH)
-    return [field(item, "logprob") for item in listed(content, f"{where}.logprobs.content", _ONE_EACH)]
+        place = f"{where}.logprobs.token_logprobs"
+        told.append((place, listed(flat, place, _ONE_EACH)))
+    if content is not None:
+        place = f"{where}.logprobs.content"
+        told.append((place, [field(item, "logprob") for item in listed(content, place, _ONE_EACH)]))
+    if not told and num_ids:
+        raise SampleError(f"{where} has no logprobs, expected one for every token: {_ASK_FOR_LOGPROBS}")
+    if len(told) > 1:
+        _refuse_differing([(place, sampled_logprobs(given, place, may_be_empty=True)) for place, given in told])
+    return told[0][1] if told else []
 
 
 def _ids(choice: Any, logprobs: Any, where: str) -> IntArray:  # noqa: ANN401 - any server's answer

@@ -11,13 +11,14 @@ from samplekit.rollouts.listed import listed
 from samplekit.rollouts.readers.fields import (
     apart,
     completion_at,
-    entries,
     field,
     ids_of_groups,
+    objects,
     prompt_ids,
     reason_text,
 )
 from samplekit.rollouts.sampled import is_empty
+from samplekit.sample.kinds import shown
 
 
 def groups_from_together(
@@ -35,7 +36,7 @@ def groups_from_together(
 
     Raises:
         AlignmentError: there is not one result, and one id, for each prompt, or not one logprob for each of its tokens.
-        SampleError: a completion cannot be one; the message names it.
+        SampleError: a completion cannot be one (the message names it), or an operation is not finished or has failed.
     """
     found = _results(result)
     sent = listed(prompts, "prompts", "what was sampled from, one for each result")
@@ -54,12 +55,22 @@ def _results(result: Any) -> Sequence[Any]:  # noqa: ANN401 - the SDK's answer
     for name in ("output", "results"):
         inner = field(result, name)
         result = result if inner is None else inner
-    return [result] if field(result, "sequences") is not None else entries(result, "results")
+    if field(result, "sequences") is not None:
+        return [result]
+    status = field(result, "status")
+    if status is not None:
+        error = field(result, "error")
+        told = "" if error is None else f", and its error {shown(field(error, 'message') or error)}"
+        raise SampleError(
+            f"result is an operation without output, its status is {shown(status)}{told}, expected a finished one: "
+            "wait for it, or sample again"
+        )
+    return objects(result, "results")
 
 
 def _group(result: Any, prompt: object, name: str | int | None, index: int) -> Group:  # noqa: ANN401 - the SDK's answer
     where = f"results[{index}]"
-    sequences = entries(field(result, "sequences"), f"{where}.sequences")
+    sequences = objects(field(result, "sequences"), f"{where}.sequences")
     completions = [_completion(item, f"{where}.sequences[{number}]") for number, item in enumerate(sequences)]
     ids = prompt_ids(prompt, f"prompts[{index}]")
     logprobs = field(result, "prompt_logprobs")

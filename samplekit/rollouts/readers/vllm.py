@@ -10,15 +10,15 @@ from samplekit.rollouts.group import Group
 from samplekit.rollouts.listed import listed
 from samplekit.rollouts.readers.fields import (
     completion_at,
-    entries,
     field,
     in_order,
+    objects,
     prompt_ids,
     prompt_logprobs,
     reason_text,
     top_logprob,
 )
-from samplekit.rollouts.sampled import sampled_ids
+from samplekit.rollouts.sampled import is_empty, sampled_ids
 
 
 def group_from_vllm(output: object, *, id: str | int | None = None) -> Group:  # noqa: A002 - as Group calls it
@@ -35,25 +35,27 @@ def group_from_vllm(output: object, *, id: str | int | None = None) -> Group:  #
     if prompt is None:
         raise SampleError("output has no prompt_token_ids, expected a RequestOutput of vLLM")
     ids = prompt_ids(prompt, "output.prompt_token_ids")
-    found = in_order(entries(field(output, "outputs"), "output.outputs"), "output.outputs")
+    found = in_order(objects(field(output, "outputs"), "output.outputs"), "output.outputs")
+    given = field(output, "prompt_logprobs")
     return Group(
         ids,
         [_completion(item, f"output.outputs[{number}]") for number, item in enumerate(found)],
         id=id,
-        prompt_logprobs=prompt_logprobs(field(output, "prompt_logprobs"), ids, "output.prompt_logprobs"),
+        prompt_logprobs=None if given is None else prompt_logprobs(given, ids, "output.prompt_logprobs"),
     )
 
 
 def _completion(output: Any, where: str) -> Completion:  # noqa: ANN401 - the engine's answer
     tokens, logprobs = field(output, "token_ids"), field(output, "logprobs")
-    if tokens is None or logprobs is None:
+    if tokens is None or (logprobs is None and not is_empty(tokens)):
         missing, advice = "logprobs", "ask with SamplingParams(logprobs=0)"
         if tokens is None:
             missing, advice = "token_ids", "pass a RequestOutput as LLM.generate gives it"
         raise SampleError(f"{where} has no {missing}, expected one for every sampled token: {advice}")
     ids = sampled_ids(tokens, f"{where}.token_ids", may_be_empty=True)
+    given = [] if logprobs is None else listed(logprobs, f"{where}.logprobs", "one mapping for every sampled token")
     values: Any = [
         top_logprob(item, int(ids[place]), f"{where}.logprobs[{place}]") if place < len(ids) else 0.0
-        for place, item in enumerate(listed(logprobs, f"{where}.logprobs", "one mapping for every sampled token"))
+        for place, item in enumerate(given)
     ]
     return completion_at(where, ids, values, stop_reason=reason_text(field(output, "finish_reason")))
