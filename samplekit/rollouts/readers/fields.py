@@ -157,7 +157,7 @@ def completion_at(where: str, tokens: object, logprobs: object, **kept: Any) -> 
 
 
 def top_logprob(options: Any, token: int, where: str) -> Any:  # noqa: ANN401 - any engine's answer
-    """Give a token's logprob out of a mapping of ids (or their text) to logprobs, plain or in an object; of any kind, for who takes it.
+    """Give a token's logprob out of a mapping of ids (or their text) to logprobs, plain or in an object.
 
     Raises:
         SampleError: the token is not among them.
