@@ -32,7 +32,7 @@ CODES: Mapping[str, str] = MappingProxyType({
     "fractional_weight": "warning: the loss counts every non-zero weight as 1",
     "advantage_outside_mask": "warning: an advantage is not 0 where the weight is 0",
     "no_mask": "warning: the sample has neither weights nor mask, and the loss trains or reads every position",
-    "zero_logprobs": "warning: most log probabilities at trained positions are exactly 0",
+    "zero_logprobs": "warning: log probabilities at trained positions are exactly 0, as padding is",
     "zero_advantages": "warning: every advantage of the batch is 0, so the policy gradient is 0",
     "constant_group": "warning: every advantage of a group is 0",
     "single_completion": "warning: a group holds one completion, which is compared with nothing",

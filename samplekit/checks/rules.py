@@ -146,8 +146,13 @@ def _logprobs(arrays: Arrays, name: str) -> Iterator[Fault]:
             text = f"holds {_first(values, positive)} where it trains, expected at most 0: pass natural logs"
             yield Fault("positive_logprob", _slot(name), text)
     zero = (values == 0) & arrays.trained
-    if 2 * np.count_nonzero(zero) > arrays.num_trained:
-        text = f"holds {_first(values, zero)}, a probability of 1, at most trained positions: is it padding?"
+    num_zeros = np.count_nonzero(zero)
+    if num_zeros:
+        text = (
+            f"holds {_first(values, zero)}, a probability of exactly 1 at {num_zeros} of {arrays.num_trained} trained "
+            f"positions ({num_zeros / arrays.num_trained:.1%}): is it padding? A few very sure tokens round to it: "
+            "accept them with allow='zero_logprobs'"
+        )
         yield Fault("zero_logprobs", _slot(name), text)
 
 

@@ -239,7 +239,7 @@ def test_unshifted_targets_are_found():
 
 @pytest.mark.parametrize("name", ["logprobs", "reference_logprobs"])
 @pytest.mark.parametrize(("value", "index", "found"), [
-    (0.0011, 1, True), (0.5, 2, True), (0.001, 1, False), (0.5, 0, False), (-0.0, 1, False),
+    (0.0011, 1, True), (0.5, 2, True), (0.001, 1, False), (0.5, 0, False), (-1e-30, 1, False),
 ])  # fmt: skip
 def test_only_trained_log_probabilities_must_be_at_most_0(name, value, index, found):
     numbers = [-0.5, -0.5, -0.5]
@@ -249,11 +249,15 @@ def test_only_trained_log_probabilities_must_be_at_most_0(name, value, index, fo
 
 
 @pytest.mark.parametrize(("numbers", "found"), [
-    ([-1.0, 0.0, 0.0], True), ([-1.0, 0.0, -0.1], False), ([0.0, -0.1, -0.1], False), ([0.0, -0.0, 0.0], True),
+    ([-1.0, 0.0, 0.0], "2 of 2 trained positions (100.0%)"), ([-1.0, 0.0, -0.1], "0.0 at index 1, a probability of exactly 1 at 1 of 2"),
+    ([0.0, -0.1, -0.1], None), ([0.0, -0.1, -0.0], "1 of 2 trained positions (50.0%)"), ([-1.0, -1e-30, -0.1], None),
 ])  # fmt: skip
-def test_log_probabilities_of_0_at_most_trained_positions_look_like_padding(numbers, found):
-    codes = [item.code for item in findings([with_input("logprobs", numbers)])]
-    assert codes == (["zero_logprobs"] if found else [])
+@pytest.mark.parametrize("name", ["logprobs", "reference_logprobs"])
+def test_log_probabilities_of_0_where_it_trains_look_like_padding(name, numbers, found):
+    told = findings([with_input(name, numbers)])
+    assert [item.code for item in told] == (["zero_logprobs"] if found else [])
+    assert all(found in item.message for item in told)
+    assert findings([with_input(name, numbers)], allow="zero_logprobs") == []
 
 
 @pytest.mark.parametrize(("vocab_size", "codes"), [(9, []), (8, 1), (7, 2), (1, 2)])
