@@ -14,7 +14,12 @@ from samplekit.rollouts.sampled import is_empty, sampled_ids, sampled_logprobs
 from samplekit.rollouts.scores import checked_reward
 from samplekit.sample.arrays import FloatArray, IntArray, freeze
 
-_LIMITS = ("length", "max_tokens")  # how samplers call their limit
+_CUT_OFF = frozenset({
+    "length", "max_tokens", "max_new_tokens", "max_length", "model_length", "context_length",
+    "model_context_window_exceeded", "insufficient_system_resource",
+    "abort", "aborted", "cancel", "canceled", "cancelled", "content_filter", "error", "timeout",
+})  # fmt: skip
+"""How services and engines say that something else than the model ended a completion."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +34,7 @@ class Completion:
         logprobs: nats of the policy that sampled, float32 (T,), read-only; at most 0, up to rounding: values up to
             0.001 are kept as given.
         reward: its score, a finite float32 number; None while unscored.
-        stop_reason: why it ended: ``"stop"`` or ``"length"`` where a service sampled it.
+        stop_reason: why it ended: ``"stop"`` or ``"length"`` where a service sampled it; see `hit_limit`.
         routed_experts_key: the service's key of the experts it was routed through, if any.
 
     Raises:
@@ -69,8 +74,15 @@ class Completion:
 
     @property
     def hit_limit(self) -> bool:
-        """Tell whether a limit ended it: stop_reason is ``"length"`` or ``"max_tokens"``, in any service's spelling."""
-        return self.stop_reason is not None and self.stop_reason.lower().removeprefix("stop_reason_") in _LIMITS
+        """Tell whether something else than the model ended it: a limit of tokens, an abort, a filter, an error.
+
+        stop_reason is then ``"length"``, ``"max_tokens"``, ``"abort"``, ``"content_filter"``, ``"error"`` or alike, in
+        any service's spelling; without one, and where it is not known, the model ended it.
+        """
+        if self.stop_reason is None:
+            return False
+        reason = self.stop_reason.lower().replace("-", "_")
+        return reason.removeprefix("stop_reason_").removeprefix("finish_reason_") in _CUT_OFF
 
     def with_reward(self, reward: float) -> Completion:
         """Give the same completion with a score."""

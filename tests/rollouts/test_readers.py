@@ -216,7 +216,7 @@ def with_logprobs(values):
         ({**chat(), "prompt_logprobs": [None]}, None, "prompt_logprobs holds 1 values, the prompt 2 tokens"),
         ({**chat(), "prompt_logprobs": [None, {"9": {"logprob": -1}}]}, None, r"prompt_logprobs\[1\] has no logprob of token 6"),
         ({"choices": []}, None, "response.choices is empty"), (None, None, "response.choices is None"),
-        ({"error": "busy"}, None, "response.choices is None"),
+        ({"error": "busy"}, None, r"response holds an error and no completions \('busy'\)"),
     ],
 )  # fmt: skip
 def test_a_response_that_is_no_group_says_what_to_ask_for(response, prompt, words):

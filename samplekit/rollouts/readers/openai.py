@@ -23,6 +23,7 @@ from samplekit.rollouts.readers.fields import (
     prompt_logprobs,
     reason_text,
 )
+from samplekit.rollouts.readers.whole import refuse_chunk, refuse_error, refuse_flat
 from samplekit.rollouts.sampled import sampled_ids, sampled_logprobs
 from samplekit.sample.arrays import FloatArray, IntArray
 from samplekit.sample.kinds import is_number, is_whole_number, shown
@@ -49,7 +50,8 @@ def group_from_openai(response: object, prompt: object = None, *, id: str | int 
 
     Raises:
         SampleError: ids or logprobs are missing (the message says which option asks for them), the prompts differ, ids
-            or logprobs are told in two places and differ, the prompt is echoed, a choice's index is missing or there
+            or logprobs are told in two places and differ, the response is an error (which is quoted) or a part of a
+            stream, the prompt is echoed, a choice's index is missing or there
             twice, or a choice cannot be a completion; the message names it.
     """
     choices = _choices(response)
@@ -87,6 +89,8 @@ def groups_from_openai(
             f"response.prompt_logprobs stands once for {num_groups} prompts, expected each prompt's in its choices: "
             "take it out, or request one prompt at a time"
         )
+    if prompts is not None:
+        refuse_flat(listed(prompts, "prompts", "one prompt for each group"), "prompts")
     sent, names = one_each(prompts, num_groups, "prompts"), ids_of_groups(ids, num_groups)
     firsts = range(0, len(choices), num_samples)
     return apart(
@@ -98,6 +102,8 @@ def groups_from_openai(
 
 
 def _choices(response: object) -> Sequence[Any]:
+    refuse_error(response)
+    refuse_chunk(response)
     return in_order(objects(field(response, "choices"), "response.choices"), "response.choices")
 
 

@@ -17,6 +17,7 @@ from samplekit.rollouts.readers.fields import (
     prompt_ids,
     reason_text,
 )
+from samplekit.rollouts.readers.whole import refuse_flat
 from samplekit.rollouts.sampled import is_empty
 from samplekit.sample.kinds import shown
 
@@ -40,6 +41,7 @@ def groups_from_together(
     """
     found = _results(result)
     sent = listed(prompts, "prompts", "what was sampled from, one for each result")
+    refuse_flat(sent, "prompts")
     if len(found) != len(sent):
         raise AlignmentError(f"results holds {len(found)} results, prompts {len(sent)}, expected one for each prompt")
     names = ids_of_groups(ids, len(sent))

@@ -18,6 +18,7 @@ from samplekit.rollouts.readers.fields import (
     reason_text,
     top_logprob,
 )
+from samplekit.rollouts.readers.whole import refuse_unfinished
 from samplekit.rollouts.sampled import is_empty, sampled_ids
 
 
@@ -29,11 +30,12 @@ def group_from_vllm(output: object, *, id: str | int | None = None) -> Group:  #
         id: the group's id. The engine's request_id is not taken: it starts anew with every engine.
 
     Raises:
-        SampleError: ids or logprobs are missing; the message names the completion.
+        SampleError: ids or logprobs are missing (the message names the completion), or the output is not finished.
     """
     prompt = field(output, "prompt_token_ids")
     if prompt is None:
         raise SampleError("output has no prompt_token_ids, expected a RequestOutput of vLLM")
+    refuse_unfinished(output)
     ids = prompt_ids(prompt, "output.prompt_token_ids")
     found = in_order(objects(field(output, "outputs"), "output.outputs"), "output.outputs")
     given = field(output, "prompt_logprobs")
