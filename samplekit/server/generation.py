@@ -19,7 +19,8 @@ import torch
 
 from samplekit.server.drawing import draw, drawing_logprobs, uniform_draws
 from samplekit.server.policy import NonFiniteError
-from samplekit.training.logprobs import logits_of, pad_right, plan_rows
+from samplekit.training.head import logits_of
+from samplekit.training.logprobs import pad_right, plan_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

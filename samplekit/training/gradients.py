@@ -37,6 +37,17 @@ def loss_gradients(
     The tensors that loss_fn gets are copies cut off from any model, so nothing flows further than the logprobs, and
     loss_fn may write into them and into its lists.
 
+    Samples hold read-only arrays of numpy, so a loss makes tensors of them; functools.partial gives it its settings:
+
+        >>> from functools import partial
+        >>> import samplekit as sk
+        >>> def hinge(policy_logprobs, samples, margin):
+        ...     terms = [(margin - row).clamp(min=0) for row in policy_logprobs]
+        ...     return sum((term * torch.tensor(item.weights)).sum() for term, item in zip(terms, samples, strict=True))
+        >>> samples = [sk.build_sample([5, 6, 7, 8], [0, 0, 1, 1])]
+        >>> loss_gradients(partial(hinge, margin=-0.5), [torch.tensor([-3.0, -0.25, -2.0])], samples)[0].tolist()
+        [0.0, 0.0, -1.0]
+
     Args:
         loss_fn: called as ``loss_fn(policy_logprobs, samples)``: gives a scalar tensor, or a tuple that starts with it,
             or what `compute_loss` and `dpo_loss` give.
@@ -49,8 +60,9 @@ def loss_gradients(
 
     Raises:
         AlignmentError: policy_logprobs and samples disagree about a length.
-        SampleError: loss_fn is no function, gives no finite scalar, one that depends on no logprob, or a gradient that
-            is not finite; or a logprob is NaN or infinite where its sample trains.
+        SampleError: loss_fn is no function, mixes tensors with arrays of numpy, gives no finite scalar, one that
+            depends on no logprob, or a gradient that is not finite; or a logprob is NaN or infinite where its sample
+            trains.
     """
     rows = _finite_rows(policy_logprobs, samples)
     with torch.inference_mode(False), torch.enable_grad():
@@ -133,8 +145,8 @@ def check_gradients(
             reason = "the formula of one of the two is wrong, or the loss detaches part of itself or rounds to float32"
             if not abs(found - slope) > blur:
                 reason = (
-                    f"a loss of this size and precision is rounded so far that at step={step:g} differences tell slopes "
-                    f"to {blur:.2g} only: compute it in float64 and without large constants, or take a larger step"
+                    f"a loss of this size and precision is rounded so far that at step={step:g} differences tell "
+                    f"it to {blur:.2g} only: compute it in float64 and without large constants, or take a larger step"
                 )
             raise SampleError(
                 f"gradient at samples[{index}], position {place} is {found:.8g}, differences of the loss give "
@@ -177,8 +189,16 @@ def _scalar(loss_fn: LossFunction, rows: list[torch.Tensor], samples: Sequence[S
         raise SampleError(
             f"loss_fn is {describe_kind(loss_fn)}, expected a function of (policy_logprobs, samples): see dpo_loss"
         )
-    # a list and tensors of its own: what it appends, reorders or overwrites is not read here
-    value: Any = loss_fn([row.clone() for row in rows], list(samples))
+    try:
+        # a list and tensors of its own: what it appends, reorders or overwrites is not read here
+        value: Any = loss_fn([row.clone() for row in rows], list(samples))
+    except (TypeError, RuntimeError) as error:
+        if "numpy" not in str(error):
+            raise
+        raise SampleError(
+            f"loss_fn mixes tensors with arrays of numpy ({error!s:.100}), expected tensors only: samples hold arrays, so "
+            "write torch.tensor(sample.weights)"
+        ) from error
     found = value[0] if isinstance(value, tuple) and value else getattr(value, "loss", value)
     if not isinstance(found, torch.Tensor) or found.numel() != 1:
         shape = f"of shape {tuple(found.shape)}" if isinstance(found, torch.Tensor) else ""

@@ -9,25 +9,25 @@ reach it, so a padded batch gives the numbers of each sample alone.
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from samplekit.errors import LossInputError, SampleError
 from samplekit.sample.kinds import describe_kind
-from samplekit.training.chunks import refuse_logits, refuse_temperature, rows_logprobs
+from samplekit.training.chunks import refuse_temperature, rows_logprobs
+from samplekit.training.head import logits_at
 from samplekit.training.ranges import refuse_uncountable
-from samplekit.training.rows import refuse_others
+from samplekit.training.readable import refuse_unreadable
+from samplekit.training.rows import refuse_not_finite, refuse_others
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Sequence
 
     from samplekit.sample import Sample
     from samplekit.sample.arrays import IntArray
+    from samplekit.training.rows import BoolArray
 
 
 def target_logprobs(
@@ -37,10 +37,14 @@ def target_logprobs(
 
     Gradients flow where autograd is on; wrap the call in ``torch.no_grad()`` to score only. The model stays in the mode
     it is in: call ``model.eval()`` first where dropout must not act. Beyond the logits, less than a tenth of their
-    memory is taken (see `gather_logprobs`).
+    memory is taken (see `gather_logprobs`). Where a sample does not train, a logprob that is NaN or infinite
+    is given as it is: no loss reads it.
 
     Args:
-        model: a causal language model: called with ``input_ids`` (B, T), gives ``.logits`` (B, T, V).
+        model: a causal language model: called with ``input_ids`` (B, T), gives ``.logits`` (B, T, V). Where it names
+            its output head (``get_output_embeddings``), the head reads the positions of samples without their padding;
+            a model that goes on position by position after its head (a gate), which fails on those, is called again
+            and read whole, as is one that calls its head by keyword.
         samples: each with ``target_tokens``; lengths T_i may differ.
         temperature: logits are divided by it; finite, above 0.
         batch_tokens: most positions, padding included, that one forward pass holds; 1 or more.
@@ -51,8 +55,10 @@ def target_logprobs(
     Raises:
         LossInputError: a sample has no target_tokens.
         SampleError: temperature is not a finite number above 0; batch_tokens is no whole number of 1 or more; samples
-            holds something else than Samples, or an id that the model does not know; model is no torch.nn.Module, or
-            gives something else than one logit for every id at every position read.
+            holds something else than Samples, one longer than the model's positions (``max_position_embeddings`` of its
+            config, times the factor of rope scaling), or an id that the model does not know; model is no
+            torch.nn.Module, has no weights yet, or gives something else than one logit for every id at every position
+            read; or a logprob is NaN or infinite where its sample trains. Messages name samples[i] and the position.
     """
     refuse_temperature(temperature, "target_logprobs")
     refuse_uncountable("batch_tokens", batch_tokens, "8192 is common")
@@ -60,11 +66,14 @@ def target_logprobs(
         raise SampleError(f"model is {describe_kind(model)}, expected a torch.nn.Module: load it first")
     refuse_others(samples)
     inputs = [sample.model_input.tokens for sample in samples]
-    _refuse_unknown_ids(model, inputs)
+    refuse_unreadable(model, inputs)
     targets = [targets_of(sample, f"samples[{index}]") for index, sample in enumerate(samples)]
     found: dict[int, torch.Tensor] = {}
     for rows in plan_rows([len(tokens) for tokens in inputs], batch_tokens):
-        batch = batch_logprobs(model, [inputs[row] for row in rows], [targets[row] for row in rows], temperature)
+        batch = batch_logprobs(
+            model, [inputs[row] for row in rows], [targets[row] for row in rows], temperature, numbers=rows
+        )
+        _refuse_broken(batch, samples, rows)
         found.update(zip(rows, batch, strict=True))
     return [found[index] for index in range(len(samples))]
 
@@ -105,11 +114,10 @@ def batch_logprobs(
     inputs: Sequence[IntArray],
     targets: Sequence[IntArray],
     temperature: float = 1.0,
-    wanted: Sequence[npt.NDArray[np.bool_]] | None = None,
+    wanted: Sequence[BoolArray] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> list[torch.Tensor]:
-    """Compute the logprobs of one padded batch in a single forward pass.
-
-    The output head, the dearest layer of a small model, reads the wanted positions only.
+    """Compute the logprobs of one padded batch in a single forward pass, by the head at the wanted positions only.
 
     Args:
         model: as in `target_logprobs`.
@@ -117,9 +125,13 @@ def batch_logprobs(
         targets: tokens predicted, of the same lengths.
         temperature: logits are divided by it.
         wanted: which positions are wanted, (T_i,) each; the others read 0.0. All of them where None.
+        numbers: which samples these are, for errors; 0, 1 and so on where None.
 
     Returns:
         One (T_i,) tensor a row.
+
+    Raises:
+        SampleError: a target is no id of the model's, or the model gives no logits of the positions read.
     """
     device = _device_of(model)
     longest = max(map(len, inputs))
@@ -131,14 +143,11 @@ def batch_logprobs(
     )  # (N,) into B * T
     index = torch.from_numpy(places).to(device)
     if len(places):
-        read_tokens = pad_right(inputs, device)
-        with _head_reading(model, index, read_tokens.shape):
-            logits = _raw_logits(_called(model, read_tokens))  # (1, N, V), or (B, T, V) without a head
-        read = None if logits.shape[:2] == (1, len(places)) else index
-        if read is not None:
-            _refuse_other_positions("logits", logits, read_tokens.shape)
+        logits, read = logits_at(model, pad_right(inputs, device), index)
+        named = range(len(targets)) if numbers is None else numbers
+        _refuse_unknown_targets(logits.shape[-1], targets, wanted, named)
         wanted_targets = pad_right(targets, device).reshape(-1)[index]
-        flat = rows_logprobs(logits.reshape(-1, logits.shape[-1]), read, wanted_targets, temperature)
+        flat = rows_logprobs(logits, read, wanted_targets, temperature)
     else:
         flat = torch.zeros(0, device=device)
     filled = flat.new_zeros(len(inputs) * longest).scatter(0, index, flat)
@@ -146,66 +155,33 @@ def batch_logprobs(
 
 
 def _device_of(model: torch.nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
+    first = next((weight for weight in model.parameters() if not weight.is_meta), None)
     return torch.device("cpu") if first is None else first.device
 
 
-def _refuse_unknown_ids(model: torch.nn.Module, inputs: Sequence[IntArray]) -> None:
-    """Refuse an id that the model's embedding has no row of, where the model says which layer that is."""
-    find: Any = getattr(model, "get_input_embeddings", None)
-    size: object = getattr(find() if find is not None else None, "num_embeddings", None)
-    if not isinstance(size, int):
-        return
-    for index, tokens in enumerate(inputs):
-        if tokens.max() >= size:
-            place = int(tokens.argmax())
+def _refuse_unknown_targets(
+    vocab_size: int, targets: Sequence[IntArray], wanted: Sequence[BoolArray] | None, numbers: Sequence[int]
+) -> None:
+    """Refuse a target that has no logit, where one is wanted."""
+    for row, (number, tokens) in enumerate(zip(numbers, targets, strict=True)):
+        unknown = (tokens < 0) | (tokens >= vocab_size)
+        if wanted is not None:
+            unknown &= wanted[row]
+        if unknown.any():
+            place = int(unknown.argmax())
             raise SampleError(
-                f"samples[{index}].model_input holds {tokens[place]} at position {place}, expected an id of 0 to "
-                f"{size - 1}: use the model's own tokenizer"
+                f"samples[{number}].loss_fn_inputs['target_tokens'] holds {tokens[place]} at position {place}, "
+                f"expected an id of 0 to {vocab_size - 1}, as the model has logits: use the model's own tokenizer"
             )
 
 
-def _called(model: torch.nn.Module, tokens: torch.Tensor) -> Any:  # noqa: ANN401 - whatever the model gives
-    try:
-        return model(input_ids=tokens)
-    except IndexError as error:  # an embedding that the model does not name
-        raise SampleError(
-            f"the model cannot read a batch whose largest id is {int(tokens.max())} ({error}), expected ids of its "
-            "vocabulary: use the model's own tokenizer"
-        ) from error
-
-
-def _refuse_other_positions(what: str, given: torch.Tensor, read: torch.Size) -> None:
-    """Refuse values (B, T, ...) of other positions than those read: shifted by one, they look as good."""
-    if given.shape[:-1] not in (read, (read.numel(),)):
-        raise SampleError(
-            f"{what} of the model have shape {tuple(given.shape)}, input_ids have shape {tuple(read)}, expected one "
-            "row for every position read: cut off what the model puts before or after them"
-        )
-
-
-@contextlib.contextmanager
-def _head_reading(model: torch.nn.Module, index: torch.Tensor, read: torch.Size) -> Generator[None]:
-    """Let the output head of a transformers model read only some of the B * T positions.
-
-    The head's input is cut, not its output, so whatever the model does to logits afterwards (scaling, capping) stays.
-    """
-    find: Any = getattr(model, "get_output_embeddings", None)
-    head = find() if find is not None else None
-    if not isinstance(head, torch.nn.Module):
-        yield
+def _refuse_broken(found: Sequence[torch.Tensor], samples: Sequence[Sample], numbers: Sequence[int]) -> None:
+    """Refuse logprobs that are NaN or infinite where their sample trains."""
+    if bool(torch.isfinite(torch.cat([row.detach() for row in found])).all()):
         return
-
-    def select(_head: torch.nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden, *rest = given  # (B, T, H)
-        _refuse_other_positions("inputs to the output head", hidden, read)
-        return (hidden.reshape(-1, hidden.shape[-1])[index].unsqueeze(0), *rest)
-
-    handle = head.register_forward_pre_hook(select)
-    try:
-        yield
-    finally:
-        handle.remove()
+    for number, row in zip(numbers, found, strict=True):
+        trained = samples[number].weights != 0
+        refuse_not_finite(row.detach().cpu().numpy(), trained, f"the model's logprob of samples[{number}]")
 
 
 def pad_right(rows: Sequence[IntArray], device: torch.device) -> torch.Tensor:
@@ -214,17 +190,3 @@ def pad_right(rows: Sequence[IntArray], device: torch.device) -> torch.Tensor:
     for row, tokens in enumerate(rows):
         filled[row, : len(tokens)] = tokens
     return torch.from_numpy(filled).to(device)
-
-
-def logits_of(output: Any) -> torch.Tensor:  # noqa: ANN401 - a transformers output, or the logits themselves
-    """Give a model's logits (B, T, V) in float32, or float64 where the model computes in it."""
-    logits = _raw_logits(output)
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def _raw_logits(output: Any) -> torch.Tensor:  # noqa: ANN401 - as logits_of
-    logits: object = getattr(output, "logits", output)
-    if not isinstance(logits, torch.Tensor):
-        raise SampleError(f"model gives {describe_kind(logits)}, expected logits or an output with .logits: wrap it")
-    refuse_logits(logits)
-    return logits

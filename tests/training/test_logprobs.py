@@ -119,7 +119,10 @@ def test_a_mapping_is_told_how_to_become_a_sample(model):
 
 
 def test_a_target_that_the_model_does_not_know_is_refused(model):
-    with pytest.raises(SampleError, match="targets holds 1000000 at row 2"):
+    with pytest.raises(
+        SampleError,
+        match=r"samples\[0\].loss_fn_inputs\['target_tokens'\] holds 1000000 at position 2, expected an id of 0 to",
+    ):
         target_logprobs(model, [build_sample([5, 6, 7, 1_000_000], [0, 1, 1, 1])])
 
 
