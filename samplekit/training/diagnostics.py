@@ -100,8 +100,9 @@ def diagnose_first_step(
     """Tell whether the policy gives the sampler's logprobs back before the first step, and what is wrong where not.
 
     While policy and sampler hold the same weights every ratio is 1. Where it is not, logprobs that agree better one
-    position on are off by one, and those that agree better at another temperature were drawn at it. Values above 0.001
-    where a sample trains are no natural logs, and are told before anything else.
+    position on are off by one, and those that agree better at another temperature were drawn at it. A cause is named
+    only where it was measured: of 16 trained positions or more, and a temperature only where it was tried. Values above
+    0.001 where a sample trains are no natural logs, and are told before anything else.
 
     Args:
         policy_logprobs: one (T_i,) tensor or array of floats a sample, of the weights that sampled.
@@ -109,7 +110,7 @@ def diagnose_first_step(
         tolerance: the largest mean of ``abs(log ratio)`` that still counts as equal, in nats, 0 to 1: engines that
             compute in bfloat16 differ by about 0.01.
         at_temperatures: policy_logprobs at other temperatures, as ``target_logprobs(..., temperature=t)`` gives them;
-            without them a temperature is told only by how the logprobs are scaled, and only where that is clear.
+            without them no temperature is told.
 
     Returns:
         Whether all is well, the cause and a sentence.

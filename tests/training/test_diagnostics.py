@@ -110,14 +110,6 @@ def test_another_temperature_is_told_by_its_logprobs(model, drawn, temperature):
     assert f"taken at temperature {temperature:g}" in found.message
 
 
-def test_a_plain_factor_is_likely_a_temperature():
-    rows, samples = random_batch(0, spread=0.0)
-    hot = [replaced(item, logprobs=0.6 * item.loss_fn_inputs["logprobs"].data) for item in samples]
-    found = diagnose_first_step(rows, hot)
-    assert found.cause == "temperature"
-    assert "multiplied by 0.60" in found.message
-
-
 def test_other_weights_are_no_shift_and_no_temperature(model, drawn):
     samples = sampled(model, drawn)
     rng = np.random.default_rng(0)
