@@ -7,15 +7,24 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from samplekit.errors import AlignmentError, SampleError
+from samplekit.rollouts.advantages import BoolArray
 from samplekit.rollouts.listed import listed, several
 from samplekit.rollouts.numbering import numbered, refuse_single
 from samplekit.rollouts.prefixes import prefix_runs
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.scores import DoubleArray, finite_numbers
 from samplekit.rollouts.sequence import Part, build_sequence
-from samplekit.rollouts.settings import Baseline, Scale, refuse_length, refuse_no_flag, refuse_settings
+from samplekit.rollouts.settings import (
+    Baseline,
+    Overlong,
+    Scale,
+    refuse_length,
+    refuse_no_flag,
+    refuse_overlong,
+    refuse_settings,
+)
 from samplekit.rollouts.standing import Standing, compare, constant, refuse_beyond_float32
-from samplekit.rollouts.trajectory import Trajectory
+from samplekit.rollouts.trajectory import Trajectory, group_keys
 from samplekit.sample import Sample
 from samplekit.sample.arrays import IntArray
 
@@ -28,6 +37,7 @@ def build_trajectory_samples(
     scale: Scale = "std",
     baseline: Baseline = "mean",
     drop_degenerate: bool = True,
+    overlong: Overlong = "keep",
     max_length: int | None = None,
 ) -> SampleList:
     """Build the samples of whole episodes: every sampled token trains once, with its trajectory's advantage.
@@ -36,6 +46,9 @@ def build_trajectory_samples(
     (a tool's answer between them has weight 0, logprob 0 and advantage 0); a step continues the longest such run.
     Anything else, such as a history that was rewritten, starts a sample of its own. Nothing is encoded again.
 
+    A fork inside one trajectory (two steps that continue the same one) trains the shared part once. Trajectories know
+    nothing of each other: two that begin with the same step both train it, each with its own advantage.
+
     Args:
         trajectories: scored, unless advantages are given; two or more a group.
         advantages: one number a trajectory, shape (N,), instead of comparing rewards.
@@ -43,14 +56,17 @@ def build_trajectory_samples(
         scale: as `group_advantages` takes it, which divides squares by G - 1.
         baseline: as `group_advantages` takes it.
         drop_degenerate: leave out groups whose advantages are all 0; False keeps them.
+        overlong: as `build_grpo_samples` takes it, for trajectories: one is overlong where something else than the
+            model ended a completion of it (`Completion.hit_limit`), or a step holds more than max_length tokens.
         max_length: the most tokens of a sample. Steps join only where they fit together; the end of a single one that
             is longer is cut off.
 
     Returns:
         The samples in the order of the input, each with weights, logprobs and advantages, and its group, group_size,
-        reward, source and steps (their indices) in info. ``.dropped`` counts the completions that train in none of
-        them, one a step, by reason: degenerate, empty (no token was sampled), no_room (the prompt alone fills
-        max_length).
+        reward, source and steps (their indices) in info; and, where its trajectory trains in several, run (its number
+        among them, from 0) and num_runs, which `SampleList.num_split` counts. ``.dropped`` counts the completions that
+        train in none of them, one a step, by reason: degenerate, overlong, empty (no token was sampled), no_room (the
+        prompt alone fills max_length), alone (``overlong="drop"`` left one trajectory of a group).
 
     Raises:
         SampleError: a trajectory has no reward and no advantage is given, is the only one of its group, has an
@@ -60,42 +76,59 @@ def build_trajectory_samples(
     """
     refuse_settings(scale, baseline)
     refuse_length(max_length)
+    refuse_overlong(overlong)
     refuse_no_flag(merge, "merge")
     refuse_no_flag(drop_degenerate, "drop_degenerate")
     items = several(trajectories, Trajectory, "trajectories")
     if not items:
         _refuse_surplus(advantages)
         return SampleList()
-    codes, _ = numbered(_group_keys(items))
-    standing = _compared(items, codes, scale, baseline) if advantages is None else _given(advantages, codes)
+    codes, _ = numbered(group_keys(items))
+    too_long = np.array([overlong != "keep" and _is_overlong(item, max_length) for item in items], dtype=np.bool_)
+    counts = ~too_long if overlong == "drop" else np.ones(len(items), dtype=np.bool_)
+    if advantages is None:
+        standing = _compared(items, codes, counts, scale, baseline)
+    else:
+        standing = _given(advantages, codes, counts)
     samples: list[Sample] = []
     drops: list[Drop] = []
     for number, item in enumerate(items):
         parts = [Part(step.prompt, step.completion, float(standing.advantages[number])) for step in item.steps]
-        dropped = "degenerate" if drop_degenerate and standing.degenerate[number] else None
+        dropped = "overlong" if too_long[number] else _reason(standing, number, drop_degenerate)
         reasons = [dropped or part.without_room(max_length) for part in parts]
         drops += _drops(number, item, reasons)
         info = _info(number, item, int(standing.sizes[number]))
         kept = [index for index, reason in enumerate(reasons) if reason is None]
+        runs = _runs(item, kept, merge, max_length)
         samples += [
-            build_sequence([parts[index] for index in run], max_length, {**info, "steps": run})
-            for run in _runs(item, kept, merge, max_length)
+            build_sequence([parts[index] for index in run], max_length, {**info, "steps": run, **_split(place, runs)})
+            for place, run in enumerate(runs)
         ]
     return SampleList(samples, drops)
 
 
-def _group_keys(items: Sequence[Trajectory]) -> list[str | int | None]:
-    """Give every trajectory's group; all of them name one, or none does."""
-    keys = [item.group for item in items]
-    if None in keys and any(key is not None for key in keys):
-        raise SampleError(
-            f"trajectories[{keys.index(None)}].group is None while others name theirs, expected an id: "
-            "name the group of every trajectory, or of none"
-        )
-    return keys
+def _is_overlong(item: Trajectory, max_length: int | None) -> bool:
+    """Tell whether a completion of it was cut off, or a step does not fit into max_length."""
+    if any(step.completion.hit_limit for step in item.steps):
+        return True
+    return max_length is not None and any(len(step.prompt) + step.completion.length > max_length for step in item.steps)
 
 
-def _compared(items: Sequence[Trajectory], codes: IntArray, scale: Scale, baseline: Baseline) -> Standing:
+def _reason(standing: Standing, number: int, drop_degenerate: bool) -> str | None:
+    """Say why a whole trajectory that is not overlong trains in no sample; None where it may."""
+    if standing.alone[number]:
+        return "alone"
+    return "degenerate" if drop_degenerate and standing.degenerate[number] else None
+
+
+def _split(place: int, runs: Sequence[object]) -> dict[str, int]:
+    """Note which of several samples of one trajectory a sample is."""
+    return {"run": place, "num_runs": len(runs)} if len(runs) > 1 else {}
+
+
+def _compared(
+    items: Sequence[Trajectory], codes: IntArray, counts: BoolArray, scale: Scale, baseline: Baseline
+) -> Standing:
     for number, item in enumerate(items):
         if item.reward is None:
             raise SampleError(
@@ -105,7 +138,7 @@ def _compared(items: Sequence[Trajectory], codes: IntArray, scale: Scale, baseli
     advice = "run every task several times, or pass advantages"
     refuse_single(codes, lambda number: _place(number, items[number]), advice, "trajectory")
     rewards = [item.reward for item in items if item.reward is not None]
-    standing = compare(rewards, codes, np.ones(len(items), dtype=np.bool_), scale, baseline)
+    standing = compare(rewards, codes, counts, scale, baseline)
     refuse_beyond_float32(standing.advantages, np.array(rewards), lambda number: _place(number, items[number]))
     return standing
 
@@ -122,7 +155,7 @@ def _refuse_surplus(advantages: object) -> None:
         raise AlignmentError(f"advantages holds {len(given)} values, expected one for each of 0 trajectories")
 
 
-def _given(advantages: object, codes: IntArray) -> Standing:
+def _given(advantages: object, codes: IntArray, counts: BoolArray) -> Standing:
     """Take advantages as they are given."""
     advice = "repair what gives the trajectories their advantages"
     values: DoubleArray = finite_numbers(advantages, "advantages", member="trajectory", advice=advice)
@@ -131,7 +164,8 @@ def _given(advantages: object, codes: IntArray) -> Standing:
             f"advantages holds {len(values)} values, expected one for each of {len(codes)} trajectories"
         )
     nobody = np.zeros(len(codes), dtype=np.bool_)
-    return Standing(values, np.bincount(codes)[codes], nobody, constant(values, codes))
+    sizes = np.bincount(codes[counts], minlength=int(codes.max()) + 1)[codes]
+    return Standing(values, sizes, nobody, constant(np.where(counts, values, 0.0), codes))
 
 
 def _runs(item: Trajectory, kept: Sequence[int], merge: bool, max_length: int | None) -> list[list[int]]:

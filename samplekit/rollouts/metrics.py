@@ -1,4 +1,4 @@
-"""What a batch of groups looks like in numbers, for any logger."""
+"""What a batch of groups or trajectories looks like in numbers, for any logger."""
 
 from __future__ import annotations
 
@@ -10,37 +10,55 @@ import numpy as np
 from samplekit.errors import SampleError
 from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
+from samplekit.rollouts.listed import listed, several
 from samplekit.rollouts.members import members_of
 from samplekit.rollouts.numbering import numbered
 from samplekit.rollouts.scores import DoubleArray
 from samplekit.rollouts.standing import compare
+from samplekit.rollouts.trajectory import Trajectory, group_keys
 from samplekit.sample.arrays import IntArray
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Completions laid out flat, and their groups: formed by id, as build_grpo_samples forms them."""
+    """What is compared (completions, or trajectories of several) laid out flat, and its groups.
 
-    completions: list[Completion]
+    Groups are formed as build_grpo_samples and build_trajectory_samples form them.
+
+    Attributes:
+        members: the completions of each that is compared.
+        codes: the group of each, int64 (N,).
+        names: the groups by number.
+        prompt_lengths: of each prompt that was sampled from.
+        rewards: of each that is compared, float64 (N,); None where none is scored.
+        are_trajectories: whether trajectories are compared.
+    """
+
+    members: list[tuple[Completion, ...]]
     codes: IntArray
     names: list[str | int | None]
     prompt_lengths: list[int]
     rewards: DoubleArray | None
+    are_trajectories: bool = False
 
     @property
-    def lengths(self) -> DoubleArray:
-        """Sampled tokens of each completion."""
-        return np.array([completion.length for completion in self.completions], dtype=np.float64)
+    def completions(self) -> list[Completion]:
+        """All of them, one after the other."""
+        return [completion for member in self.members for completion in member]
 
 
-def rollout_metrics(groups: Iterable[Group]) -> dict[str, float]:
-    """Describe a batch of groups in numbers named as the service names its own, for any logger.
+def rollout_metrics(groups: Iterable[Group] | Iterable[Trajectory]) -> dict[str, float]:
+    """Describe a batch of groups, or of trajectories, in numbers named as the service names its own, for any logger.
 
     Every value is finite; what cannot be told is left out (rewards of groups that are not scored, the entropy of no
     tokens). Lengths count tokens. ``entropy/mean`` is minus the mean logprob of the sampled tokens in nats: an estimate
     of the sampling policy's entropy a token, without bias where it sampled at temperature 1 from all tokens.
     ``group/degenerate_fraction`` is the share of groups that teach nothing, for all their rewards are equal (or there
     is one only); ``reward/group_std/mean`` is over groups of two or more, with G - 1.
+    ``completion/overlong_fraction`` is the share that something else than the model ended (`Completion.hit_limit`).
+
+    Of trajectories, rewards and groups are theirs, completions and prompts those of their steps, and
+    ``trajectory/count`` and ``trajectory/steps/...`` are told too.
 
         >>> from samplekit import Completion, Group
         >>> group = Group([1, 2], [Completion([3], [-0.5]), Completion([4, 5], [-0.25, -0.75])]).with_rewards([1, 0])
@@ -49,37 +67,42 @@ def rollout_metrics(groups: Iterable[Group]) -> dict[str, float]:
         (0.5, 1.5, 0.5)
 
     Raises:
-        SampleError: groups are none, or some completions are scored and others are not.
+        SampleError: groups are none, hold both kinds, or some completions (or trajectories) are scored and others are
+            not.
     """
     batch = _batch(groups)
-    found = {"group/count": float(len(batch.names)), "completion/count": float(len(batch.completions))}
-    if not batch.completions:
+    completions = batch.completions
+    found = {"group/count": float(len(batch.names)), "completion/count": float(len(completions))}
+    if not completions:
         return found
     sizes = np.bincount(batch.codes).astype(np.float64)
+    if batch.are_trajectories:
+        steps = np.array([len(member) for member in batch.members], dtype=np.float64)
+        found |= {"trajectory/count": float(len(steps)), **_spread("trajectory/steps", steps)}
     found["group/size/mean"] = float(sizes.mean())
     found["prompt/length/mean"] = sum(batch.prompt_lengths) / len(batch.prompt_lengths)
-    found |= _spread("completion/length", batch.lengths)
-    overlong = sum(completion.hit_limit for completion in batch.completions)
-    found["completion/overlong_fraction"] = overlong / len(batch.completions)
-    found["completion/empty_fraction"] = float((batch.lengths == 0).mean())
-    entropy = _entropy(batch.completions)
+    lengths = _lengths(completions)
+    found |= _spread("completion/length", lengths)
+    found["completion/overlong_fraction"] = sum(completion.hit_limit for completion in completions) / len(completions)
+    found["completion/empty_fraction"] = float((lengths == 0).mean())
+    entropy = _entropy(completions)
     if entropy is not None:
         found["entropy/mean"] = entropy
     return found | _reward_metrics(batch, sizes)
 
 
-def group_metrics(groups: Iterable[Group]) -> list[dict[str, float | str | None]]:
-    """Describe every group of a batch: one row a group, in the order in which they first appear.
+def group_metrics(groups: Iterable[Group] | Iterable[Trajectory]) -> list[dict[str, float | str | None]]:
+    """Describe every group of a batch, or of trajectories: one row a group, in the order in which they first appear.
 
     Returns:
-        Rows of ``group`` (its id), ``size``, ``degenerate`` (1.0 or 0.0), and of ``reward/...``,
-        ``completion/length/...`` and ``entropy/mean`` as in `rollout_metrics`.
+        Rows of ``group`` (its id), ``size`` (of what is compared), ``degenerate`` (1.0 or 0.0), and of
+        ``reward/...``, ``completion/length/...`` and ``entropy/mean`` as in `rollout_metrics`.
 
     Raises:
         SampleError: as `rollout_metrics`.
     """
     batch = _batch(groups)
-    if not batch.completions:
+    if not batch.members:
         return []
     ends = np.cumsum(np.bincount(batch.codes))[:-1]
     members: list[IntArray] = np.split(np.argsort(batch.codes, kind="stable"), ends)
@@ -87,12 +110,12 @@ def group_metrics(groups: Iterable[Group]) -> list[dict[str, float | str | None]
 
 
 def _row(batch: _Batch, places: IntArray, name: str | int | None) -> dict[str, float | str | None]:
-    members = [batch.completions[int(place)] for place in places]
+    members = [completion for place in places for completion in batch.members[int(place)]]
     row: dict[str, float | str | None] = {"group": name, "size": float(len(places))}
     if batch.rewards is not None:
         row["degenerate"] = float(_degenerate(batch.rewards[places], np.zeros(len(places), dtype=np.int64))[0])
         row |= _spread("reward", batch.rewards[places])
-    row |= _spread("completion/length", batch.lengths[places])
+    row |= _spread("completion/length", _lengths(members))
     entropy = _entropy(members)
     return row if entropy is None else {**row, "entropy/mean": entropy}
 
@@ -128,31 +151,50 @@ def _spread(name: str, values: DoubleArray) -> dict[str, float]:
     }
 
 
+def _lengths(completions: Sequence[Completion]) -> DoubleArray:
+    """Sampled tokens of each completion."""
+    return np.array([completion.length for completion in completions], dtype=np.float64)
+
+
 def _entropy(completions: Sequence[Completion]) -> float | None:
     num_tokens = sum(completion.length for completion in completions)
     total = sum(float(completion.logprobs.sum(dtype=np.float64)) for completion in completions)
     return -total / num_tokens + 0.0 if num_tokens else None
 
 
-def _batch(groups: Iterable[Group]) -> _Batch:
-    members = members_of(groups)
+def _batch(groups: object) -> _Batch:
+    given = listed(groups, "groups", "a list of Group, or of Trajectory")
+    if any(isinstance(item, Trajectory) for item in given):
+        return _episodes(several(given, Trajectory, "trajectories"))
+    members = members_of(given)
     codes, _ = numbered([member.key for member in members])
-    completions = [member.completion for member in members]
     firsts: list[int] = np.unique(codes, return_index=True)[1].tolist()
     return _Batch(
-        completions,
+        [(member.completion,) for member in members],
         codes,
         [members[place].group.id for place in firsts],
         [len(member.group.prompt) for member in members if member.index == 0],
-        _rewards(completions),
+        _rewards([member.completion.reward for member in members], "completions", "Group.with_rewards"),
     )
 
 
-def _rewards(completions: Sequence[Completion]) -> DoubleArray | None:
-    scored = [completion.reward for completion in completions if completion.reward is not None]
-    if scored and len(scored) < len(completions):
+def _episodes(items: Sequence[Trajectory]) -> _Batch:
+    codes, names = numbered(group_keys(items))
+    return _Batch(
+        [tuple(step.completion for step in item.steps) for item in items],
+        codes,
+        names,
+        [len(step.prompt) for item in items for step in item.steps],
+        _rewards([item.reward for item in items], "trajectories", "Trajectory.with_reward"),
+        are_trajectories=True,
+    )
+
+
+def _rewards(given: Sequence[float | None], what: str, how: str) -> DoubleArray | None:
+    scored = [reward for reward in given if reward is not None]
+    if scored and len(scored) < len(given):
         raise SampleError(
-            f"{len(completions) - len(scored)} of {len(completions)} completions have no reward, expected all or none "
-            "of them to: score every group with Group.with_rewards"
+            f"{len(given) - len(scored)} of {len(given)} {what} have no reward, expected all or none of them to: "
+            f"score every one with {how}"
         )
     return np.array(scored, dtype=np.float64) if scored else None

@@ -16,7 +16,7 @@ from samplekit.sample.kinds import describe_kind
 REASONS: Mapping[str, str] = MappingProxyType({
     "degenerate": "every advantage of its group is 0, so it would train nothing",
     "overlong": "it (or a step of its trajectory) was cut off, and overlong is 'mask' or 'drop'",
-    "alone": "overlong='drop' left it as the only completion of its group",
+    "alone": "overlong='drop' left it (or its trajectory) as the only one of its group",
     "empty": "the policy sampled no token",
     "no_room": "its prompt alone fills max_length",
 })  # fmt: skip
@@ -55,6 +55,11 @@ class SampleList(list[Sample]):
     def dropped(self) -> Counter[str]:
         """How many completions train in no sample, by reason (`REASONS`); empty where all of them do."""
         return Counter(drop.reason for drop in self.drops)
+
+    @property
+    def num_split(self) -> int:
+        """How many trajectories train in several samples: where a step did not continue another, or merge is False."""
+        return sum(sample.info.get("run") == 0 for sample in self)
 
     def map(self, fn: Callable[..., Sample], *columns: Iterable[Any]) -> SampleList:
         """Give what fn makes of every sample, in order, and of as many values of each column.

@@ -109,3 +109,18 @@ class Trajectory:
 
     def __repr__(self) -> str:
         return f"Trajectory({len(self)} steps, reward={self.reward}, group={self.group!r})"
+
+
+def group_keys(items: Sequence[Trajectory]) -> list[str | int | None]:
+    """Give every trajectory's group; all of them name one, or none does.
+
+    Raises:
+        SampleError: some do and some do not.
+    """
+    keys = [item.group for item in items]
+    if None in keys and any(key is not None for key in keys):
+        raise SampleError(
+            f"trajectories[{keys.index(None)}].group is None while others name theirs, expected an id: "
+            "name the group of every trajectory, or of none"
+        )
+    return keys
