@@ -196,8 +196,8 @@ def _scalar(loss_fn: LossFunction, rows: list[torch.Tensor], samples: Sequence[S
         if "numpy" not in str(error):
             raise
         raise SampleError(
-            f"loss_fn mixes tensors with arrays of numpy ({error!s:.100}), expected tensors only: samples hold arrays, so "
-            "write torch.tensor(sample.weights)"
+            f"loss_fn mixes tensors with arrays of numpy ({error!s:.100}), expected tensors only: samples hold arrays, "
+            "so write torch.tensor(sample.weights)"
         ) from error
     found = value[0] if isinstance(value, tuple) and value else getattr(value, "loss", value)
     if not isinstance(found, torch.Tensor) or found.numel() != 1:

@@ -80,6 +80,33 @@ def test_a_loss_that_gives_no_gradient_is_refused(loss_fn, words):
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda row, weights: (row * weights).sum(), lambda row, weights: (weights * row).sum(),
+        lambda row, weights: row.dot(weights), lambda row, weights: torch.where(weights != 0, row, 0.0).sum(),
+    ],
+)  # fmt: skip
+def test_a_loss_that_mixes_tensors_with_arrays_is_told_what_to_write(mixed):
+    sample = hand_sample([1, 2])
+    with pytest.raises(sk.SampleError, match=r"loss_fn mixes tensors .*write torch\.tensor\(sample\.weights\)"):
+        loss_gradients(lambda rows, given: mixed(rows[0], given[0].weights), [torch.tensor([-1.0, -2.0])], [sample])
+    found = loss_gradients(
+        lambda rows, given: (rows[0] * torch.tensor(given[0].weights)).sum(), [torch.tensor([-1.0, -2.0])], [sample]
+    )
+    assert found[0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("error", [TypeError("of the loss"), RuntimeError("of the loss"), KeyError("numpy")])
+def test_any_other_error_of_a_loss_is_its_own(error):
+    def failing(rows, samples):
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        loss_gradients(failing, [torch.tensor([-1.0])], [hand_sample([1])])
+    assert caught.value is error
+
+
 def test_rows_that_do_not_match_are_refused():
     with pytest.raises(sk.AlignmentError, match=r"policy_logprobs\[0\] has shape \(3,\)"):
         loss_gradients(squares, [torch.zeros(3)], [hand_sample([1, 1])])
