@@ -92,7 +92,8 @@ def learn(
     if result.logprobs is not None:
         metrics |= policy_diagnostics(result.logprobs, samples)
     if first:
-        results.print(sample_view(samples[0], template, "both steps of an episode in one sample"))
+        longest = max(samples, key=lambda sample: len(sample.info["steps"]))
+        results.print(sample_view(longest, template, f"an episode of {len(longest.info['steps'])} steps in one sample"))
         if result.logprobs is not None:
             found = diagnose_first_step(result.logprobs, samples)
             results.print(Text(found.message, style="green" if found.ok else "bold red"))

@@ -38,9 +38,8 @@ def play(
     """Play every task several times: all first steps, then all second ones.
 
     An episode whose first completion makes no call that can be run ends there, with the score of that completion. The
-    second prompt is rendered from the messages. Where it begins with the tokens of the first step,
-    build_trajectory_samples joins both; where the model spelled its call in other tokens than the template does, the
-    steps stay samples of their own, each with the tokens that were really read.
+    second prompt begins with the tokens of the first step, however the model spelled its call, so that
+    build_trajectory_samples joins both.
     """
     prompts = [template.prompt(task.messages, TOOLS) for task in tasks]
     groups = _generate(session, template, prompts, num_samples, seed=2 * seed)
@@ -60,7 +59,10 @@ def _second_steps(
     calls = {index: call for index, opening in enumerate(openings) if (call := read_call(opening.text)) is not None}
     if not calls:
         return {}
-    prompts = [template.prompt(openings[index].task.after_call(call), TOOLS) for index, call in calls.items()]
+    prompts = [
+        template.next_prompt(openings[index].step.tokens, openings[index].task.after_call(call), TOOLS)
+        for index, call in calls.items()
+    ]
     groups = _generate(session, template, prompts, 1, seed=seed)
     return {index: sk.Step(group.prompt, group.completions[0]) for index, group in zip(calls, groups, strict=True)}
 

@@ -79,6 +79,28 @@ def trained_replies(conversation: Conversation, train_on: TrainOn) -> list[int]:
     return trained
 
 
+def refuse_hidden(program: Program, conversation: Conversation, count: int) -> None:
+    """Refuse short texts among the first messages that stand in a render only by accident.
+
+    Raises:
+        TemplateError: as the accounting does, naming the message.
+    """
+    messages = conversation.messages[:count]
+    missing = program.presence.missing(messages, conversation.tools, program.kwargs.default)
+    if missing is not None:
+        raise dropped(missing, program.renderer.name)
+
+
+def account_for(program: Program, conversation: Conversation, text: str, count: int) -> None:
+    """Check that the first messages and the tools stand in a prompt.
+
+    Raises:
+        TemplateError: as `PromptAccount.check`.
+    """
+    PromptAccount(conversation.messages, program.renderer.name).check(text, count, conversation.tools)
+    refuse_hidden(program, conversation, count)
+
+
 class Planner:
     """Plan the turns of one conversation, each render looking only at what it adds.
 
@@ -135,10 +157,7 @@ class Planner:
         Raises:
             TemplateError: as the accounting does, naming the message.
         """
-        messages = self._conversation.messages[: index + 1]
-        missing = self._program.presence.missing(messages, self._conversation.tools, self._program.kwargs.default)
-        if missing is not None:
-            raise dropped(missing, self._program.renderer.name)
+        refuse_hidden(self._program, self._conversation, index + 1)
 
     def _draft_with(self, index: int, kwargs: dict[str, Any]) -> Draft:
         program, conversation = self._program, self._conversation

@@ -6,12 +6,12 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from samplekit.chat.accounting import PromptAccount
 from samplekit.chat.continuation import continued_text
 from samplekit.chat.engine import Engine, Options, SystemSlot
 from samplekit.chat.kwargs import Thinking
 from samplekit.chat.load import load_tokenizer
-from samplekit.chat.plan import AfterStop, TrainOn
+from samplekit.chat.observed import append_observed, last_reply, observed_text, refuse_other_reply
+from samplekit.chat.plan import AfterStop, TrainOn, account_for
 from samplekit.chat.recorded import check_recorded
 from samplekit.chat.refusals import refuse
 from samplekit.chat.report import TemplateReport, examine
@@ -106,8 +106,44 @@ class ChatTemplate:
         else:
             text = render(conversation.views, reply_follows=True)
         messages_read = len(conversation.messages) - (1 if continue_final else 0)
-        PromptAccount(conversation.messages, program.renderer.name).check(text, messages_read, conversation.tools)
+        account_for(program, conversation, text, messages_read)
         return list(engine.encoder.text(text).tolist())
+
+    def next_prompt(self, tokens: Sequence[int], messages: object, tools: object = None) -> list[int]:
+        """Give the prompt of an episode's next step: it begins with what the last step read and sampled.
+
+        Nothing that was read or sampled is encoded again, so that `build_trajectory_samples` joins both steps. Where
+        the template would rewrite earlier messages (drop their reasoning, say), they stay as they were read.
+
+        Args:
+            tokens: ids of the last step, prompt and completion, as ``Step.tokens`` gives them.
+            messages: the whole conversation: the reply read from that completion, and behind it what the world
+                answered, such as a tool's result or the user's next message.
+            tools: JSON schemas, or None.
+
+        Returns:
+            The tokens, the stop where a limit cut the completion before it, the answers as the template writes them,
+            and the header of the next reply.
+
+        Raises:
+            TemplateError: ``no_final_reply`` where there is no reply or nothing behind it, ``prefix_mismatch`` where
+                the tokens do not say what the reply says, and the named reasons of ``prompt``.
+        """
+        engine = self.engine
+        ids = known_ids(self.tokenizer, tokens)
+        program, conversation, _ = engine.read(messages, tools)
+        clock, name = engine.clock(), program.renderer.name
+
+        def render(views: list[dict[str, Any]]) -> str:
+            return program.renderer.render(
+                views, conversation.tools, program.kwargs.default, reply_follows=True, clock=clock
+            )
+
+        reply = conversation.messages[last_reply(conversation, name)]
+        refuse_other_reply(reply, engine.encoder.decode(ids), name)
+        observed = observed_text(program, conversation, render)
+        account_for(program, conversation, render(conversation.views), len(conversation.messages))
+        return append_observed(ids, observed, bool(ids) and ids[-1] in self.stop_ids, engine.encoder)
 
     def turns(
         self,
