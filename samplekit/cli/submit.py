@@ -150,8 +150,8 @@ def _require_good(path: Path, report: Report) -> None:
     if not report.ok:
         errors.print(str(report), style="red", markup=False)
         raise SampleError(f"{path} has {len(report.errors)} faults: nothing was created; samplekit validate names them")
-    for finding in report.warnings:
-        errors.print(f"warning: {finding.path}: {finding.message}", style="yellow", markup=False)
+    if report.warnings:
+        errors.print(f"{path}: {report}", style="yellow", markup=False)
 
 
 def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:

@@ -193,8 +193,9 @@ def _refuse_id(source: Sequence[Any], name: str, what: str) -> NoReturn:
                 "convert it where it is made, for values of another kind are never turned into ids"
             )
         if not -_ID_LIMIT <= value < _ID_LIMIT:
+            found = shown(int(cast("Any", value)))
             raise SampleError(
-                f"{name} holds {shown(int(value))} at index {index}, expected a token id from 0 to 2**63 - 1: "
+                f"{name} holds {found} at index {index}, expected a token id from 0 to 2**63 - 1: "
                 "look for a negative id that wrapped in an unsigned dtype"
             )
     raise SampleError(f"{name} holds {what}, expected token ids (ints of 0 or more): pass the ids themselves")
