@@ -41,12 +41,12 @@ def loss_gradients(
 
         >>> from functools import partial
         >>> import samplekit as sk
-        >>> def hinge(policy_logprobs, samples, margin):
-        ...     terms = [(margin - row).clamp(min=0) for row in policy_logprobs]
+        >>> def too_sure(policy_logprobs, samples, most):
+        ...     terms = [(row - most).clamp(min=0) for row in policy_logprobs]
         ...     return sum((term * torch.tensor(item.weights)).sum() for term, item in zip(terms, samples, strict=True))
         >>> samples = [sk.build_sample([5, 6, 7, 8], [0, 0, 1, 1])]
-        >>> loss_gradients(partial(hinge, margin=-0.5), [torch.tensor([-3.0, -0.25, -2.0])], samples)[0].tolist()
-        [0.0, 0.0, -1.0]
+        >>> loss_gradients(partial(too_sure, most=-0.5), [torch.tensor([-0.1, -0.25, -2.0])], samples)[0].tolist()
+        [0.0, 1.0, 0.0]
 
     Args:
         loss_fn: called as ``loss_fn(policy_logprobs, samples)``: gives a scalar tensor, or a tuple that starts with it,

@@ -22,7 +22,7 @@ def sampled(model, length):
     with torch.no_grad():
         (found,) = target_logprobs(model, [sk.build_sample(tokens, mask)])
     logprobs = [0.0, *found.tolist()]
-    return sk.build_sample(tokens, mask, logprobs=logprobs, reference_logprobs=logprobs, advantages=1.0)
+    return sk.build_sample(tokens, mask, logprobs=logprobs, advantages=1.0)
 
 
 def test_every_block_runs_and_dpo_raises_the_margin_through_the_service():
@@ -37,9 +37,17 @@ def test_every_block_runs_and_dpo_raises_the_margin_through_the_service():
         for block in BLOCKS:
             exec(block, names)
         assert names["found"].ok
+        samples = names["samples"]  # with a reference by now
+        assert samples[0].loss_fn_inputs["reference_logprobs"].data.tolist()[1:] == pytest.approx(
+            samples[0].loss_fn_inputs["logprobs"].data.tolist()[1:], abs=1e-5
+        )
         assert logged[0]["loss/ratio/mean"] == pytest.approx(1, abs=1e-4)
         assert [len(item) for item in names["gradients"]] == [item.length for item in samples]
         before = dpo_loss([torch.tensor(row) for row in names["rows"]], samples).metrics["dpo/margin/mean"]
+        served = session.forward(samples, sk.CrossEntropy()).result().logprobs
+        again = sk.SampleList(samples).map(sk.Sample.with_reference_logprobs, served)
+        for sample, row in zip(again, served, strict=True):
+            assert sample.loss_fn_inputs["reference_logprobs"].data.tolist() == row.tolist()
         for _ in range(3):
             session.optim_step(learning_rate=1e-3)
             rows = session.forward(samples, sk.CrossEntropy()).result().logprobs
