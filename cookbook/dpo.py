@@ -112,15 +112,10 @@ def build_pair(template: sk.ChatTemplate, row: Mapping[str, Any]) -> Pair:
 
 def with_reference(session: Session, pairs: list[Pair]) -> list[Pair]:
     """Score pairs by the policy as it is now, and give them with what it says as reference_logprobs."""
-    rows = iter(policy_logprobs(session, flat(pairs)))
-    return [(add_reference(chosen, next(rows)), add_reference(rejected, next(rows))) for chosen, rejected in pairs]
-
-
-def add_reference(sample: sk.Sample, logprobs: torch.Tensor) -> sk.Sample:
-    """Build the sample again, with a value for every token: nothing predicts token 0, so its place holds 0."""
-    return sk.build_sample(
-        sample.tokens, sample.loss_mask, reference_logprobs=[0.0, *logprobs.tolist()], info=sample.info
-    )
+    samples = flat(pairs)
+    rows = policy_logprobs(session, samples)
+    scored = [sample.with_reference_logprobs(row) for sample, row in zip(samples, rows, strict=True)]
+    return list(zip(scored[::2], scored[1::2], strict=True))
 
 
 def fit(

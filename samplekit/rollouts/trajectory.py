@@ -24,7 +24,7 @@ class Step:
     """One call of the policy: the whole prompt it read, and the completion it gave.
 
     An observation (a tool's answer, the user's next message) has no place of its own: it is what the next step's prompt
-    adds behind this completion.
+    adds behind this completion. `ChatTemplate.next_prompt` makes that prompt, with this step's tokens as they are.
 
     Args:
         prompt: token ids, int64 (P,), read-only; everything the policy read, earlier steps included.
