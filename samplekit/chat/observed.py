@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from samplekit.chat.accounting import check_reply
-from samplekit.chat.encode import Encoder, Ids
+from samplekit.chat.encode import Encoder
 from samplekit.chat.messages import Conversation, Message
 from samplekit.chat.plan import Program
 from samplekit.chat.refusals import refuse
@@ -40,21 +40,22 @@ class Observed:
     rest: str
 
 
-def observed_text(program: Program, conversation: Conversation, render: RenderNext) -> Observed:
-    """Find what the template writes behind the last reply of a conversation.
+def observed_text(program: Program, conversation: Conversation, place: int, render: RenderNext, whole: str) -> Observed:
+    """Find what the template writes behind a reply.
 
     A sentinel put behind the reply's last part marks the place, so that an equal text elsewhere cannot.
 
     Args:
         program: the template's.
-        conversation: with a reply, and at least one message behind it.
+        conversation: with messages behind the reply.
+        place: the reply's place among its messages.
         render: gives the next prompt of a conversation's views.
+        whole: the next prompt of this conversation.
 
     Raises:
-        TemplateError: ``no_final_reply`` where there is no reply or nothing behind it, ``prefix_mismatch`` where what
-            follows a reply depends on it, ``no_stop_token`` where no stop stands behind it.
+        TemplateError: ``content_dropped`` where the end of the reply is not rendered, ``no_stop_token`` where no stop
+            stands behind it, ``prefix_mismatch`` where what follows the reply depends on it.
     """
-    place = last_reply(conversation, program.renderer.name)
     reply, name = conversation.messages[place], program.renderer.name
     views = [message.view for message in conversation.messages]
     _, found, tail = render([*views[:place], _marked(program, reply), *views[place + 1 :]]).rpartition(_MARK)
@@ -63,7 +64,7 @@ def observed_text(program: Program, conversation: Conversation, render: RenderNe
         what = "no stop stands behind the last reply" if found else "the end of the last reply is not rendered"
         raise refuse("no_stop_token" if found else "content_dropped", what, index=reply.index, template=name)
     end, text = stop
-    if not render(views).endswith(tail[end - len(text) :]):
+    if not whole.endswith(tail[end - len(text) :]):
         what = "what the template writes behind the last reply depends on the reply itself"
         raise refuse("prefix_mismatch", what, index=reply.index, template=name)
     return Observed(text, tail[end:])
@@ -117,12 +118,7 @@ def append_observed(tokens: Sequence[int], observed: Observed, ends: bool, encod
     stop = continue_text("", observed.stop, encoder)
     if np.array_equal(behind[: len(stop)], stop):
         return [*tokens, *behind[len(stop) :].tolist()]
-    return [*tokens, *_alone(observed, encoder).tolist()]
-
-
-def _alone(observed: Observed, encoder: Encoder) -> Ids:
-    """Encode what follows a stop with which it would share a token."""
-    return continue_text(observed.stop, observed.rest, encoder)
+    return [*tokens, *continue_text(observed.stop, observed.rest, encoder).tolist()]  # the two would share a token
 
 
 def _marked(program: Program, reply: Message) -> MessageDict:

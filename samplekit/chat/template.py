@@ -139,10 +139,11 @@ class ChatTemplate:
                 views, conversation.tools, program.kwargs.default, reply_follows=True, clock=clock
             )
 
-        reply = conversation.messages[last_reply(conversation, name)]
-        refuse_other_reply(reply, engine.encoder.decode(ids), name)
-        observed = observed_text(program, conversation, render)
-        account_for(program, conversation, render(conversation.views), len(conversation.messages))
+        place = last_reply(conversation, name)
+        refuse_other_reply(conversation.messages[place], engine.encoder.decode(ids), name)
+        whole = render(conversation.views)
+        account_for(program, conversation, whole, len(conversation.messages))
+        observed = observed_text(program, conversation, place, render, whole)
         return append_observed(ids, observed, bool(ids) and ids[-1] in self.stop_ids, engine.encoder)
 
     def turns(
