@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from samplekit.errors import PackingError
-from samplekit.packing.lengths import whole_number
+from samplekit.packing.lengths import flat_numbers, whole_number
+
+_MOST_BINS = 1 << 16  # beyond as many items: more bins are a slip, and a list of each would fill the memory
 
 
 def balance(workloads: object, num_bins: int, *, equal_size: bool = False) -> list[list[int]]:
@@ -29,13 +31,14 @@ def balance(workloads: object, num_bins: int, *, equal_size: bool = False) -> li
         the heaviest item (where equal_size does not bind).
 
     Raises:
-        PackingError: a workload is no finite number of 0 or more, or num_bins is no whole number of 1 or more.
+        PackingError: a workload is no finite number of 0 or more, or num_bins is no whole number from 1 to 65,536, or
+            to the number of items.
 
     Source:
         Longest processing time first: R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969.
     """
     loads = _read(workloads)
-    bins = whole_number(num_bins, "num_bins")
+    bins = whole_number(num_bins, "num_bins", limit=max(len(loads), _MOST_BINS))
     found: list[list[int]] = [[] for _ in range(bins)]
     size, larger = divmod(len(loads), bins) if equal_size else (len(loads) + 1, 0)
     lightest = [(0.0, place) for place in range(bins)]
@@ -50,11 +53,11 @@ def balance(workloads: object, num_bins: int, *, equal_size: bool = False) -> li
 
 
 def _read(workloads: object) -> np.ndarray[Any, np.dtype[np.float64]]:
-    loads: Any = np.asarray(workloads)
-    if loads.ndim != 1 or (len(loads) and loads.dtype.kind not in "iuf"):
-        raise PackingError(f"workloads is {loads.dtype} of shape {loads.shape}, expected numbers in one dimension")
-    loads = loads.astype(np.float64)
+    found = flat_numbers(workloads, "workloads", "one number for each item")
+    if len(found) and found.dtype.kind not in "iuf":
+        raise PackingError(f"workloads holds {found.dtype}, expected numbers: pass one number for each item")
+    loads = found.astype(np.float64)
     for place, load in enumerate(loads.tolist()):
         if not 0 <= load < math.inf:
             raise PackingError(f"workloads[{place}] is {load}, expected a finite number of 0 or more: repair it")
-    return loads  # type: ignore[no-any-return]
+    return loads

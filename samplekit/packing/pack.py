@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
 
 from samplekit.errors import PackingError
-from samplekit.packing.in_order import NUM_OPEN, OpenRows
-from samplekit.packing.lengths import OVERSIZE, Oversize, whole_number
-from samplekit.packing.packed import PackedRecord, agreed, join, refuse_unlike
-from samplekit.packing.plan import Plan, Strategy, plan_packing
+from samplekit.packing.lengths import OVERSIZE, WIDEST_ROW, Oversize, choice, fit_lengths, whole_number
+from samplekit.packing.packed import PackedRecord, agreed, join
+from samplekit.packing.plan import Plan, Strategy, plan_kept
 from samplekit.packing.read import read_record
 from samplekit.packing.record import Record, follows_on, trusted_record
+from samplekit.sample.arrays import floats_array
 from samplekit.sample.kinds import is_whole_number, shown
+
+Untrained: TypeAlias = Literal["keep", "drop"]
+UNTRAINED: tuple[str, ...] = ("keep", "drop")
+_FRACTIONS = ("advantages", "logprobs", "reference_logprobs")
+_ID_LIMIT = 2**63
 
 
 class PackedRows(list[PackedRecord]):
-    """A list of rows that also knows the plan they follow: its utilisation, and what was dropped and cut off.
+    """A list of rows that also knows the plan they follow, and what of the records still trains.
 
     Attributes:
-        plan: which record went where; it counts tokens.
+        plan: which record went where; it counts tokens: the utilisation, and what was dropped and cut off.
+        untrained: ids of the documents of which no token trains, once cut; they are in the rows unless pack was told
+            to drop them. Such a document builds no sample.
+        num_trained: tokens that train in the rows; the first of a document never does.
+        num_trained_lost: tokens that trained in the records and do not in the rows, dropped or cut off.
     """
 
-    def __init__(self, rows: Iterable[PackedRecord], plan: Plan) -> None:
+    def __init__(
+        self,
+        rows: Iterable[PackedRecord],
+        plan: Plan,
+        *,
+        untrained: Sequence[object] = (),
+        num_trained: int = 0,
+        num_trained_lost: int = 0,
+    ) -> None:
         super().__init__(rows)
         self.plan = plan
+        self.untrained = tuple(untrained)
+        self.num_trained = num_trained
+        self.num_trained_lost = num_trained_lost
 
 
 def pack(
@@ -35,7 +58,8 @@ def pack(
     oversize: Oversize = "error",
     seed: int | None = None,
     max_items: int | None = None,
-    groups: Sequence[Hashable] | None = None,
+    groups: object = None,
+    untrained: Untrained = "keep",
 ) -> PackedRows:
     """Lay records end to end in rows of max_length tokens. A record is never split over rows.
 
@@ -49,116 +73,57 @@ def pack(
 
     Args:
         records: Records, Samples, or mappings of arrays, without padding and not packed yet.
-        max_length: tokens of a row. A trainer that shifts labels reads one fewer: 4,097 gives it 4,096.
+        max_length: tokens of a row, at most 2**27. A trainer that shifts labels reads one fewer: 4,097 gives it 4,096.
         pad_id: what fills rows up.
         strategy: as in `plan_packing`, and so are seed, max_items and groups.
         oversize: what happens to records longer than a row: ``"error"``, ``"drop"``, ``"truncate"`` (keeps their start)
             or ``"truncate_left"`` (keeps their end). Every array is cut alike, and no stop token is put in.
         seed: shuffles the rows; None keeps the planner's order, which is sorted: shuffle before you train.
         max_items: most records of a row.
-        groups: a label for every record: records of different labels never share a row.
+        groups: a label for every record, text or a whole number: records of different labels never share a row.
+        untrained: what happens to documents of which nothing trains, because the cut took what did or nothing ever did:
+            ``"keep"`` or ``"drop"``. Either way they are named in ``.untrained``; no sample can be built of one.
 
     Returns:
-        The rows; ``.plan`` has what was dropped and cut off.
+        The rows; ``.plan`` has what was dropped and cut off, ``.untrained`` which documents train nothing.
 
     Raises:
         PackingError: a record is too long, holds padding or several documents, or lacks an array that others have.
     """
-    given = agreed([_document(record, place) for place, record in enumerate(records)])
-    pad = _pad_id(pad_id)
-    plan = plan_packing(
-        [record.length for record in given],
-        max_length,
-        strategy=strategy,
-        seed=seed,
-        max_items=max_items,
-        groups=groups,
-        oversize=oversize,
-    )
+    given = agreed([read_document(record, place) for place, record in enumerate(records)])
+    room = whole_number(max_length, "max_length", limit=WIDEST_ROW)
+    pad = read_pad_id(pad_id)
+    choice(oversize, "oversize", OVERSIZE)
+    choice(untrained, "untrained", UNTRAINED)
+    sizes = np.array([record.length for record in given], dtype=np.int64)
+    kept, fitted = fit_lengths(sizes, room, oversize, lambda place: name_of(given[place], place))
+    places: list[int] = kept.tolist()
+    cut = {place: cut_record(given[place], room, oversize) for place in places}
+    trained = {place: num_trained(record) for place, record in cut.items()}
+    idle = [place for place, count in trained.items() if not count]
+    if untrained == "drop":
+        kept = np.setdiff1d(kept, np.array(idle, dtype=np.int64))
+    plan = plan_kept(sizes, fitted, kept, room, strategy=strategy, seed=seed, max_items=max_items, groups=groups)
     rows = [
-        join(
-            [cut_record(given[place], max_length, oversize) for place in row],
-            [_id_of(given[place], place) for place in row],
-            max_length,
-            pad,
-        )
+        join([cut[place] for place in row], [id_of(given[place], place) for place in row], room, pad)
         for row in map(list[int], (row.tolist() for row in plan))
     ]
-    return PackedRows(rows, plan)
+    left = sum(trained.values())
+    return PackedRows(
+        rows,
+        plan,
+        untrained=[id_of(given[place], place) for place in idle],
+        num_trained=left,
+        num_trained_lost=sum(map(num_trained, given)) - left,
+    )
 
 
-class StreamingPacker:
-    """Packs records as they come, in bounded memory: few rows are open, and each record goes to the first it fits.
-
-        >>> packer = StreamingPacker(4, pad_id=0)
-        >>> [row.tokens.tolist() for record in ([1, 2], [1, 5, 2], [1, 2]) for row in packer.add(Record(record))]
-        [[1, 2, 1, 2]]
-        >>> [row.tokens.tolist() for row in packer.flush()]
-        [[1, 5, 2, 0]]
-
-    Args:
-        max_length: tokens of a row.
-        pad_id: what fills rows up.
-        num_open: most rows that are open at a time; where a record fits none of them, the fullest is given out.
-        oversize: as in `pack`.
-
-    Attributes:
-        num_tokens: tokens taken in so far: those of rows given out or open, dropped and cut off ones.
-        num_dropped: tokens of records left out so far.
-        num_truncated: tokens cut off so far.
-    """
-
-    def __init__(self, max_length: int, *, pad_id: int, num_open: int = NUM_OPEN, oversize: Oversize = "error") -> None:
-        if oversize not in OVERSIZE:
-            raise PackingError(f"oversize is {shown(oversize)}, expected one of {', '.join(OVERSIZE)}: choose one")
-        self.max_length = whole_number(max_length, "max_length")
-        self.pad_id = _pad_id(pad_id)
-        self.oversize: Oversize = oversize
-        self.num_tokens = self.num_dropped = self.num_truncated = 0
-        self._count = 0
-        self._first: Record | None = None
-        no_limit = self.max_length + 1
-        self._open = OpenRows[tuple[Record, object]](self.max_length, no_limit, whole_number(num_open, "num_open"))
-
-    def add(self, record: object) -> list[PackedRecord]:
-        """Take one record in; give the rows that this completes, often none.
-
-        Raises:
-            PackingError: as `pack`; the packer goes on as if the record had not come.
-        """
-        place = self._count
-        found = _document(record, place)
-        if self._first is not None:
-            refuse_unlike(self._first, found, place)
-        kept = self._fitted(found, place)
-        self._count += 1
-        self.num_tokens += found.length
-        self._first = self._first or found
-        if kept is None:
-            self.num_dropped += found.length
-            return []
-        self.num_truncated += found.length - kept.length
-        return [self._row(row) for row in self._open.put((kept, _id_of(found, place)), kept.length)]
-
-    def flush(self) -> list[PackedRecord]:
-        """Give the rows that are still open, the oldest first; the packer can go on."""
-        return [self._row(row) for row in self._open.close_all()]
-
-    def _fitted(self, record: Record, place: int) -> Record | None:
-        if record.length <= self.max_length:
-            return record
-        if self.oversize == "error":
-            raise PackingError(
-                f"sample {place} holds {record.length} tokens, a row holds max_length={self.max_length}: samples are "
-                "never split, so raise max_length or say oversize='drop' or 'truncate'"
-            )
-        return None if self.oversize == "drop" else cut_record(record, self.max_length, self.oversize)
-
-    def _row(self, items: list[tuple[Record, object]]) -> PackedRecord:
-        return join(agreed([record for record, _ in items]), [id_ for _, id_ in items], self.max_length, self.pad_id)
+def num_trained(record: Record) -> int:
+    """Count the tokens of one document that train; its first never does, for nothing predicts it."""
+    return record.length - 1 if record.loss_mask is None else int(np.count_nonzero(record.loss_mask[1:]))
 
 
-def _document(value: object, place: int) -> Record:
+def read_document(value: object, place: int) -> Record:
     """Read one record to be packed, and refuse what is a row already."""
     record = read_record(value, f"records[{place}]")
     if record.padding_length:
@@ -170,7 +135,18 @@ def _document(value: object, place: int) -> Record:
         raise PackingError(
             f"records[{place}] holds several documents already, expected one: pack the documents themselves"
         )
-    return record
+    whole = {name for name in _FRACTIONS if name in record.per_token and record.per_token[name].dtype.kind != "f"}
+    return with_floats(record, whole)  # logprobs of a record that happen to be whole are fractions all the same
+
+
+def with_floats(record: Record, names: set[str]) -> Record:
+    """Give the record with these arrays as float32."""
+    if not names:
+        return record
+    arrays = {
+        name: floats_array(values, name) if name in names else values for name, values in record.per_token.items()
+    }
+    return trusted_record(record.tokens, record.loss_mask, arrays, id=record.id, padding_length=record.padding_length)
 
 
 def cut_record(record: Record, max_length: int, oversize: str) -> Record:
@@ -185,13 +161,24 @@ def cut_record(record: Record, max_length: int, oversize: str) -> Record:
     return trusted_record(record.tokens[kept], mask, arrays, id=record.id, padding_length=padding)
 
 
-def _id_of(record: Record, place: int) -> object:
+def id_of(record: Record, place: int) -> object:
+    """Give a record's id; its place where it has none."""
     return place if record.id is None else record.id
 
 
-def _pad_id(pad_id: object) -> int:
-    if not is_whole_number(pad_id) or pad_id < 0:
+def name_of(record: Record, place: int) -> str:
+    """Name a record in an error: by its place, and by its id where it has one."""
+    return f"sample {place}" if record.id is None else f"sample {place} ({shown(record.id)})"
+
+
+def read_pad_id(pad_id: object) -> int:
+    """Read the token that fills rows up.
+
+    Raises:
+        PackingError: it is no token id.
+    """
+    if not is_whole_number(pad_id) or not 0 <= pad_id < _ID_LIMIT:
         raise PackingError(
-            f"pad_id is {shown(pad_id)}, expected a token id of 0 or more: pass the tokenizer's pad token"
+            f"pad_id is {shown(pad_id)}, expected a token id from 0 to 2**63 - 1: pass the tokenizer's pad token"
         )
     return int(pad_id)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from samplekit.errors import PackingError
 from samplekit.packing.expand import expand
+from samplekit.packing.groups import parted
 from samplekit.packing.histogram import Pattern, best_of_three, first_fit_decreasing, histogram_of
 from samplekit.packing.in_order import first_fit, next_fit
-from samplekit.packing.lengths import Oversize, fit_lengths, read_lengths, whole_number
+from samplekit.packing.lengths import (
+    LONGEST,
+    OVERSIZE,
+    Oversize,
+    choice,
+    fit_lengths,
+    read_lengths,
+    read_seed,
+    whole_number,
+)
 from samplekit.sample.arrays import IntArray
-from samplekit.sample.kinds import shown
 
 Strategy: TypeAlias = Literal["best", "ffd", "first_fit", "next_fit"]
 STRATEGIES: tuple[str, ...] = ("best", "ffd", "first_fit", "next_fit")
@@ -89,7 +97,7 @@ def plan_packing(
     strategy: Strategy = "best",
     seed: int | None = None,
     max_items: int | None = None,
-    groups: Sequence[Hashable] | None = None,
+    groups: object = None,
     oversize: Oversize = "error",
 ) -> Plan:
     """Decide which items share a row. An item is never split.
@@ -102,13 +110,14 @@ def plan_packing(
         ([[0, 3], [1, 2], [4]], 0.684)
 
     Args:
-        lengths: tokens of every item, each 1 or more, shape (N,).
-        max_length: tokens a row holds.
+        lengths: tokens of every item, each from 1 to 2**31 - 1, shape (N,).
+        max_length: tokens a row holds, at most as many.
         strategy: ``"best"`` never takes more rows than ``"ffd"``, first-fit-decreasing; ``"first_fit"`` keeps to the
             order given with 64 rows open at a time, as `StreamingPacker` does; ``"next_fit"`` with one.
         seed: shuffles the rows (not what shares them); None keeps the planner's order.
         max_items: most items of a row.
-        groups: a label for every item: items of different labels never share a row.
+        groups: a label for every item, text or a whole number, as a list, an array or a tensor: items of different
+            labels never share a row.
         oversize: what happens to items longer than a row: ``"error"``, ``"drop"``, ``"truncate"`` (keeps their start)
             or ``"truncate_left"`` (keeps their end).
 
@@ -123,39 +132,58 @@ def plan_packing(
         from a histogram of lengths gives the same rows. The completing passes of "best" are this package's own.
     """
     sizes = read_lengths(lengths)
-    room = whole_number(max_length, "max_length")
-    slots = len(sizes) + 1 if max_items is None else whole_number(max_items, "max_items")
-    if strategy not in STRATEGIES:
-        raise PackingError(f"strategy is {shown(strategy)}, expected one of {', '.join(STRATEGIES)}: choose one")
+    room = whole_number(max_length, "max_length", limit=LONGEST)
+    choice(oversize, "oversize", OVERSIZE)
     kept, fitted = fit_lengths(sizes, room, oversize)
-    parts = [(places, *_rows_of(fitted[places], room, slots, strategy)) for places in _parts(kept, groups, len(sizes))]
+    return plan_kept(sizes, fitted, kept, room, strategy=strategy, seed=seed, max_items=max_items, groups=groups)
+
+
+def plan_kept(
+    sizes: IntArray,
+    fitted: IntArray,
+    kept: IntArray,
+    max_length: int,
+    *,
+    strategy: Strategy,
+    seed: int | None,
+    max_items: int | None,
+    groups: object,
+) -> Plan:
+    """Plan the rows of those items that are kept.
+
+    Args:
+        sizes: tokens of every item, int64 (N,).
+        fitted: tokens of every item as far as a row holds them, int64 (N,).
+        kept: places of the items that are packed, ascending, int64 (K,).
+        max_length: tokens a row holds.
+        strategy: as in `plan_packing`.
+        seed: as there.
+        max_items: as there.
+        groups: as there.
+
+    Raises:
+        PackingError: an argument is not what it should be.
+    """
+    slots = len(sizes) + 1 if max_items is None else whole_number(max_items, "max_items")
+    choice(strategy, "strategy", STRATEGIES)
+    start = read_seed(seed)
+    parts = [
+        (places, *_rows_of(fitted[places], max_length, slots, strategy)) for places in parted(kept, groups, len(sizes))
+    ]
     rows = _joined([(places, rows) for places, rows, _ in parts])
-    if seed is not None:
-        rows = _shuffled(rows, seed)
-    dropped = int(sizes.sum() - sizes[kept].sum())
+    if start is not None:
+        rows = _shuffled(rows, start)
     return Plan(
         order=rows.order,
         offsets=rows.offsets,
-        max_length=room,
+        max_length=max_length,
         lower_bound=sum(bound for _, _, bound in parts),
         num_tokens=int(fitted[kept].sum()),
-        num_dropped=dropped,
+        num_dropped=int(sizes.sum() - sizes[kept].sum()),
         num_truncated=int(sizes[kept].sum() - fitted[kept].sum()),
         num_dropped_items=len(sizes) - len(kept),
         num_truncated_items=int(np.count_nonzero(sizes[kept] != fitted[kept])),
     )
-
-
-def _parts(kept: IntArray, groups: Sequence[Hashable] | None, length: int) -> list[IntArray]:
-    """Part the items that are kept by their labels, in the order in which labels first appear."""
-    if groups is None:
-        return [kept] if len(kept) else []
-    if len(groups) != length:
-        raise PackingError(f"groups holds {len(groups)} labels, lengths holds {length}: give one label for each item")
-    members: dict[Hashable, list[int]] = {}
-    for place in kept.tolist():
-        members.setdefault(groups[place], []).append(place)
-    return [np.array(places, dtype=np.int64) for places in members.values()]
 
 
 def _rows_of(lengths: IntArray, max_length: int, max_items: int, strategy: str) -> tuple[Rows, int]:

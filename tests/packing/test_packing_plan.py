@@ -160,7 +160,7 @@ def test_best_fills_rows_of_common_lengths(draw, least):
         (([2, 0], 4), {}, r"lengths\[1\] is 0"),
         (([2, -1], 4), {}, r"lengths\[1\] is -1"),
         (([2, True], 4), {}, r"lengths\[1\] is True"),
-        (([2, 1.5], 4), {}, r"lengths\[0\] is 2.0"),
+        (([2, 1.5], 4), {}, r"lengths\[1\] is 1\.5"),
         (([[2]], 4), {}, "one dimension"),
         (([2], 0), {}, "max_length is 0"),
         (([2], 4.0), {}, "max_length is 4.0"),
