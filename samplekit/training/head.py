@@ -10,6 +10,7 @@ long as it goes id by id. A model that works position by position after its head
 from __future__ import annotations
 
 import contextlib
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +29,7 @@ def logits_at(
     """Give the logits of some positions, or all of them and which ones are meant.
 
     Args:
-        model: called with ``input_ids``.
+        model: called with ``input_ids``, and without a cache where it would keep one.
         tokens: int64 (B, T).
         index: positions that are wanted, into B * T, int64 (N,).
 
@@ -74,13 +75,23 @@ def raw_logits(output: Any) -> torch.Tensor:  # noqa: ANN401 - as logits_of
 
 def _called(model: torch.nn.Module, tokens: torch.Tensor) -> Any:  # noqa: ANN401 - whatever the model gives
     try:
-        return model(input_ids=tokens)
+        return model(input_ids=tokens, **_without_cache(model))
     except IndexError as error:  # an embedding, of ids or of positions, that the model does not name
         raise SampleError(
             f"the model cannot read a batch whose largest id is {int(tokens.max())} and whose longest sample holds "
             f"{tokens.shape[1]} tokens ({error}), expected ids of its vocabulary and no more positions than it "
             "has: use the model's own tokenizer, and shorter samples"
         ) from error
+
+
+def _without_cache(model: torch.nn.Module) -> dict[str, bool]:
+    """Give the option that keeps a model from holding keys and values of every layer, which only generation reads."""
+    if not hasattr(getattr(model, "config", None), "use_cache"):
+        return {}
+    # a wrapper may carry the config of what it wraps and yet take input_ids only
+    known = inspect.signature(model.forward).parameters.values()
+    takes = any(item.name == "use_cache" or item.kind is item.VAR_KEYWORD for item in known)
+    return {"use_cache": False} if takes else {}
 
 
 def _refuse_other_positions(what: str, given: torch.Tensor, read: torch.Size) -> None:

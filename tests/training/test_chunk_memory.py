@@ -1,10 +1,14 @@
-"""Logprobs off logits far from 0, and the most memory that is taken beside the logits at any time."""
+"""Logprobs off logits far from 0, and the most memory that is taken at any time."""
+
+from functools import partial
 
 import pytest
 import torch
+import transformers
 from torch.profiler import ProfilerActivity, profile
 
-from samplekit.training import gather_logprobs
+from samplekit import build_sample
+from samplekit.training import gather_logprobs, target_logprobs
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.05])
@@ -76,3 +80,38 @@ def test_of_few_or_small_rows_256_kb_or_two_rows_are_taken(dtype, num_rows, voca
     size = logits.numel() * logits.element_size()
     both = most_bytes(lambda: gather_logprobs(logits, torch.zeros(num_rows).long(), temperature=0.7).sum().backward())
     assert both < size + max(2**18, 8 * vocab_size + 2**12)
+
+
+def deep_model(num_layers):
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=97, hidden_size=64, intermediate_size=64, num_hidden_layers=num_layers, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=1024, use_cache=True,
+        )
+    ).eval()  # fmt: skip
+
+
+def test_a_model_keeps_no_keys_and_values_that_only_generation_reads():
+    samples = [build_sample(torch.arange(1000).remainder(97).tolist(), [0] + [1] * 999)]
+    models = [deep_model(1), deep_model(9)]
+    with torch.no_grad():
+        shallow, deep = (most_bytes(partial(target_logprobs, model, samples)) for model in models)
+    cache = 8 * 999 * 2 * 64 * 4  # of the layers that the deep one has more: keys and values in float32
+    assert deep - shallow < cache / 10
+
+
+class Wrapped(torch.nn.Module):
+    """Carries the config of what it wraps, and takes input_ids only."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.config = inner, inner.config
+
+    def forward(self, input_ids):
+        return self.inner(input_ids=input_ids, use_cache=False).logits
+
+
+def test_a_wrapper_that_takes_input_ids_only_is_given_no_more():
+    model, samples = deep_model(1), [build_sample(list(range(20)), [0] + [1] * 19)]
+    with torch.no_grad():
+        torch.testing.assert_close(target_logprobs(Wrapped(model), samples), target_logprobs(model, samples))
