@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
-import torch
 from parts.curve import draw_curve
 from parts.larger_number import NumberTask, demonstrations, number_tasks, try_out
 from parts.settings import Settings, examples, recipe_options, training_session
@@ -30,6 +29,7 @@ from samplekit.cli.tables import metrics_table
 from samplekit.client import Session, TrainResult
 from samplekit.files import RunFolder
 from samplekit.files.lines import read_objects
+from samplekit.sample.arrays import FloatArray
 from samplekit.training import dpo_loss, loss_gradients
 
 SCORING = sk.CrossEntropy()
@@ -153,14 +153,14 @@ def flat(pairs: list[Pair]) -> list[sk.Sample]:
     return [sample for pair in pairs for sample in pair]
 
 
-def policy_logprobs(session: Session, samples: list[sk.Sample]) -> list[torch.Tensor]:
-    """Give the current policy's logprobs, one tensor a sample; positions that do not train read 0."""
+def policy_logprobs(session: Session, samples: list[sk.Sample]) -> list[FloatArray]:
+    """Give the current policy's logprobs, one array a sample; positions that do not train read 0."""
     parts = [samples[at : at + CHUNK] for at in range(0, len(samples), CHUNK)]
     results = [operation.result() for operation in [session.forward(part, SCORING) for part in parts]]
-    return [torch.tensor(row) for result in results for row in logprobs_of(result)]
+    return [row for result in results for row in logprobs_of(result)]
 
 
-def logprobs_of(result: TrainResult) -> list[Any]:
+def logprobs_of(result: TrainResult) -> list[FloatArray]:
     """Give what DPO is made of, or say that the service left it out."""
     if result.logprobs is None:
         raise sk.SampleError("the service sent no logprobs, expected one array a sample: DPO needs them")

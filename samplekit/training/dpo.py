@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from samplekit.sample import Sample
+    from samplekit.training.rows import LogprobRows
 
 _REQUIRED = frozenset({"target_tokens", "reference_logprobs"})
 
@@ -37,7 +38,7 @@ class DpoOutput:
 
 
 def dpo_loss(
-    policy_logprobs: Sequence[torch.Tensor],
+    policy_logprobs: LogprobRows,
     samples: Sequence[Sample],
     *,
     beta: float = 0.1,

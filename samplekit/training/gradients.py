@@ -19,8 +19,7 @@ from samplekit.training.rows import as_rows, refuse_not_finite
 
 if TYPE_CHECKING:
     from samplekit.sample import Sample
-    from samplekit.training.positions import Float64Array
-    from samplekit.training.rows import FloatsArray
+    from samplekit.training.rows import FloatsArray, LogprobRows
 
 LossFunction: TypeAlias = Callable[[list[torch.Tensor], Sequence["Sample"]], Any]
 """Takes one (T_i,) tensor of logprobs a sample and the samples; gives a scalar tensor, a tuple that starts with one, or
@@ -29,9 +28,7 @@ an object with one as ``.loss``."""
 _ROUNDINGS = 4  # a loss is off by a few units of its last digit
 
 
-def loss_gradients(
-    loss_fn: LossFunction, policy_logprobs: Sequence[torch.Tensor], samples: Sequence[Sample]
-) -> list[FloatsArray]:
+def loss_gradients(loss_fn: LossFunction, policy_logprobs: LogprobRows, samples: Sequence[Sample]) -> list[FloatsArray]:
     """Give d loss / d logprob at every position: what ``session.custom_forward_backward`` takes.
 
     The tensors that loss_fn gets are copies cut off from any model, so nothing flows further than the logprobs, and
@@ -93,7 +90,7 @@ def loss_gradients(
 
 def check_gradients(
     loss_fn: LossFunction,
-    policy_logprobs: Sequence[torch.Tensor],
+    policy_logprobs: LogprobRows,
     samples: Sequence[Sample],
     *,
     gradients: Sequence[object] | None = None,
@@ -105,7 +102,8 @@ def check_gradients(
 ) -> float:
     """Hold gradients of a loss against central differences in float64, at some positions.
 
-    A loss that detaches part of itself (CISPO's weight, a ratio of sequences) differs from its differences by design.
+    A loss that detaches part of itself differs from its differences by design: CISPO's weight does, and GRPO's ratio of
+    a sequence where advantages vary within a sample, but not where they are the same at all of its trained positions.
     loss_fn is given float64: one that computes in float32, or adds a large constant, is rounded too far to be checked
     at a small step, and the message says so.
 
@@ -132,13 +130,13 @@ def check_gradients(
     refuse_outside("step", step, "1e-5 is common", low=1e-10, high=1.0)
     refuse_outside("rtol", rtol, "1e-4 is common", low=0.0, high=0.5)
     refuse_outside("atol", atol, "1e-6 is common", low=0.0)
-    rows = [np.asarray(row, dtype=np.float64) for row in _finite_rows(policy_logprobs, samples)]
-    tensors = [torch.from_numpy(row) for row in rows]
-    given = loss_gradients(loss_fn, tensors, samples) if gradients is None else as_rows(gradients, samples, "gradients")
-    places = [(index, place) for index, row in enumerate(rows) for place in range(len(row))]
-    drawn = np.random.default_rng(seed).permutation(len(places))[:num_positions].tolist()
+    rows = [torch.tensor(row, dtype=torch.float64) for row in _finite_rows(policy_logprobs, samples)]
+    given = loss_gradients(loss_fn, rows, samples) if gradients is None else as_rows(gradients, samples, "gradients")
+    starts = np.cumsum([0, *map(len, rows)])
     largest = 0.0
-    for index, place in (places[number] for number in drawn):
+    for flat in np.random.default_rng(seed).permutation(starts[-1])[:num_positions]:
+        index = int(np.searchsorted(starts, flat, side="right")) - 1
+        place = int(flat - starts[index])
         slope, blur = _difference(loss_fn, rows, samples, (index, place), step)
         found = float(given[index][place])
         if not abs(found - slope) <= atol + rtol * abs(slope):
@@ -158,7 +156,7 @@ def check_gradients(
 
 def _difference(
     loss_fn: LossFunction,
-    rows: Sequence[Float64Array],
+    rows: Sequence[torch.Tensor],
     samples: Sequence[Sample],
     at: tuple[int, int],
     step: float,
@@ -168,7 +166,8 @@ def _difference(
     found: list[float] = []
     unit = 0.0
     for sign in (1, -1):
-        moved = [torch.tensor(row) for row in rows]
+        moved = list(rows)  # of all of which loss_fn is given copies
+        moved[index] = rows[index].clone()
         moved[index][place] += sign * step
         with torch.no_grad():
             value = _scalar(loss_fn, moved, samples)
@@ -177,7 +176,7 @@ def _difference(
     return (found[0] - found[1]) / (2 * step), _ROUNDINGS * unit / step
 
 
-def _finite_rows(policy_logprobs: Sequence[torch.Tensor], samples: Sequence[Sample]) -> list[FloatsArray]:
+def _finite_rows(policy_logprobs: LogprobRows, samples: Sequence[Sample]) -> list[FloatsArray]:
     rows = as_rows(policy_logprobs, samples)
     for index, (row, sample) in enumerate(zip(rows, samples, strict=True)):
         refuse_not_finite(row, sample.weights != 0, f"policy_logprobs[{index}]")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from samplekit.losses import Loss
     from samplekit.sample import Sample
     from samplekit.training.evaluate import SequenceMean
-    from samplekit.training.rows import FloatsArray
+    from samplekit.training.rows import FloatsArray, LogprobRows
     from samplekit.training.terms import KlEstimator
 
 
@@ -52,7 +52,7 @@ class LossOutput:
 
 
 def compute_loss(
-    policy_logprobs: Sequence[torch.Tensor],
+    policy_logprobs: LogprobRows,
     samples: Sequence[Sample],
     loss: Loss,
     *,
@@ -70,7 +70,8 @@ def compute_loss(
     temperature 1, that GRPO's KL term enters the loss, and all that the keywords below decide.
 
     Args:
-        policy_logprobs: one (T_i,) tensor of floats a sample, in nats, as `target_logprobs` gives them.
+        policy_logprobs: one (T_i,) tensor or array of floats a sample, in nats, as `target_logprobs` or a session gives
+            them; a gradient needs tensors.
         samples: as many; inputs that the loss does not read are ignored.
         loss: which loss, with its settings.
         horizon: positions of a full-length sample: GRPO's ``"fixed_horizon"`` and every loss without an aggregation

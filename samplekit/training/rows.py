@@ -16,8 +16,12 @@ from samplekit.sample.kinds import describe_kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
 FloatsArray: TypeAlias = npt.NDArray[np.floating[Any]]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+LogprobRows: TypeAlias = "Sequence[torch.Tensor | FloatsArray]"
+"""One (T_i,) tensor or array of floats a sample, in nats."""
 
 _REMEDY = {
     "weights": "build it with samplekit.build_sample",
