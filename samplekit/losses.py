@@ -120,7 +120,10 @@ class CrossEntropy(Loss):
 
 @dataclass(frozen=True)
 class ImportanceSampling(Loss):
-    """The policy gradient corrected for the sampling policy: per token ``-r * A``, with ``r = exp(lp - q)``."""
+    """The policy gradient corrected for the sampling policy: per token ``-r * A``, with ``r = exp(lp - q)``.
+
+    Source: the form published for the same name elsewhere; the service does not document its own.
+    """
 
     wire_type: ClassVar[str] = "LOSS_TYPE_IMPORTANCE_SAMPLING"
     wire_params: ClassVar[str] = "importance_sampling_params"
@@ -155,7 +158,8 @@ class GRPO(Loss):
         clip_high: the highest one, absolute, 1 or more.
         beta: weight of the KL penalty, 0 or more; above 0 the sample needs reference_logprobs.
         aggregation: how token terms become one number.
-        ratio: ``"token"``, or ``"sequence"`` for one ratio a completion (GSPO).
+        ratio: ``"token"``, or ``"sequence"`` for one ratio a completion (GSPO). The bounds stay 0.8 and 1.2, though
+            GSPO's authors clip far nearer to 1 (about 3e-4 away): set them.
 
     Source: Shao et al. 2024, DeepSeekMath, equation 3; sequence ratio: Zheng et al. 2025, Group Sequence Policy
     Optimization, equation 7.
@@ -188,6 +192,8 @@ class GRPO(Loss):
 class CISPO(Loss):
     """The clipped ratio as a weight on the log likelihood: per token ``-clip(r, lo, hi).detach() * A * lp``.
 
+    The weight is clipped whatever the sign of A; ``loss/clip/high_fraction`` counts only positions of A > 0.
+
     Args:
         clip_low: the lowest weight, absolute, in [0, 1].
         clip_high: the highest one, absolute, 1 or more.
@@ -211,6 +217,8 @@ class DPPO(Loss):
     Args:
         delta_low: how far a probability may fall while the advantage is negative, in [0, 1].
         delta_high: how far it may rise while the advantage is positive, in [0, 1].
+
+    Source: the form published for the same name elsewhere; the service does not document its own.
     """
 
     wire_type: ClassVar[str] = "LOSS_TYPE_DPPO"
