@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,41 @@ import click
 import numpy as np
 from rich.table import Table
 
-from samplekit.chat import ChatTemplate
-from samplekit.cli.build_run import BuildOptions, BuildRun
-from samplekit.cli.screen import counted, load_template, print_json, results
+from samplekit.cli.pack_read import read_documents, refuse_longer
+from samplekit.cli.screen import errors, load_template, print_json, results
 from samplekit.cli.template_options import read_settings, template_options
-from samplekit.errors import FileFormatError, MissingExtraError, SampleError
-from samplekit.files import check_lock, read_chats, read_samples, write_whole
-from samplekit.packing import STRATEGIES, PackedRows, Record, pack
-from samplekit.sample import Sample
+from samplekit.errors import MissingExtraError, SampleError
+from samplekit.files import write_whole
+from samplekit.packing import STRATEGIES, UNTRAINED, PackedRows, Record, pack
+from samplekit.packing.lengths import OVERSIZE, WIDEST_ROW
 
 _BARS = 10
+_NAMED = 3
+_LARGEST_ID = 2**63 - 1
 
 
 @click.command(name="pack")
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--model", "-m", help="SAMPLES are conversations: build them with this tokenizer and chat template.")
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="The rows: .npz or .parquet.")
-@click.option("--max-length", required=True, type=click.IntRange(min=2), help="Tokens of a row.")
-@click.option("--pad-id", required=True, type=click.IntRange(min=0), help="The token that fills rows up.")
+@click.option("--max-length", required=True, type=click.IntRange(2, WIDEST_ROW), help="Tokens of a row.")
+@click.option("--pad-id", required=True, type=click.IntRange(0, _LARGEST_ID), help="The token that fills rows up.")
 @click.option("--strategy", type=click.Choice(STRATEGIES), default="best", show_default=True)
 @click.option(
     "--oversize",
-    type=click.Choice(["error", "drop", "truncate", "truncate_left"]),
+    type=click.Choice(OVERSIZE),
     default="error",
     show_default=True,
     help="What happens to samples longer than a row.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Shuffles the rows.")
+@click.option(
+    "--untrained",
+    type=click.Choice(UNTRAINED),
+    default="keep",
+    show_default=True,
+    help="What happens to samples of which no token trains once they are cut.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Shuffles the rows.")
 @click.option(
     "--turns", type=click.Choice(["all", "last"]), default="all", show_default=True, help="Which replies train."
 )
@@ -48,7 +56,7 @@ _BARS = 10
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def pack_command(
     samples: Path, model: str | None, output: Path, max_length: int, pad_id: int, strategy: Any, oversize: Any,  # noqa: ANN401
-    seed: int, turns: str, thinking: str, template_kwargs: Sequence[str], as_json: bool,
+    untrained: Any, seed: int, turns: str, thinking: str, template_kwargs: Sequence[str], as_json: bool,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Pack SAMPLES into rows for a trainer of your own. Never send packed rows to a service.
 
@@ -65,43 +73,22 @@ def pack_command(
     if model is None and (turns, thinking, tuple(template_kwargs)) != ("all", "as_rendered", ()):
         raise click.UsageError("--turns, --thinking and --template-kwarg are about conversations: pass --model too")
     template = None if model is None else load_template(model, **read_settings(thinking, template_kwargs))
-    found = _samples(samples) if template is None else _built(samples, template, turns)
-    records = [Record.from_sample(sample) for sample in found]
-    rows = pack(records, max_length, pad_id=pad_id, strategy=strategy, oversize=oversize, seed=seed)
+    records = read_documents(samples, template, turns)
+    if oversize == "error":
+        refuse_longer(records, max_length)
+    rows = pack(
+        records, max_length, pad_id=pad_id, strategy=strategy, oversize=oversize, seed=seed, untrained=untrained
+    )
     if not rows:
         why = "every sample was dropped: raise --max-length" if records else "there is no sample in it"
         raise SampleError(f"{samples} gave no row to write: {why}")
     _write(rows, output)
     report = _report(records, rows, output)
+    _warn(rows, untrained)
     if as_json:
         print_json(report)
     else:
         _print(report)
-
-
-def _samples(path: Path) -> Iterator[Sample]:
-    """Read samples, which are those of the lock, if there is one; a file of conversations needs a model."""
-    check_lock(path)
-    try:
-        yield from counted(read_samples(path), "reading")
-    except FileFormatError as error:
-        if _holds_chats(path):
-            raise click.UsageError(
-                f"{path} holds conversations, which need a chat template: pass --model, such as --model samplekit/tiny"
-            ) from error
-        raise
-
-
-def _holds_chats(path: Path) -> bool:
-    try:
-        return next(read_chats(path), None) is not None
-    except SampleError:
-        return False
-
-
-def _built(path: Path, template: ChatTemplate, turns: str) -> Iterator[Sample]:
-    options = BuildOptions(turns, merge=False, max_length=None, truncation="error", format="auto")
-    return BuildRun(template, options, skip_errors=False).samples([path])
 
 
 def _columns(rows: PackedRows) -> dict[str, list[Any]]:
@@ -156,17 +143,36 @@ def _report(records: list[Record], rows: PackedRows, output: Path) -> dict[str, 
         "num_truncated": plan.num_truncated,
         "num_dropped_samples": plan.num_dropped_items,
         "num_truncated_samples": plan.num_truncated_items,
+        "num_trained_in": rows.num_trained + rows.num_trained_lost,
+        "num_trained_out": rows.num_trained,
+        "num_untrained_samples": len(rows.untrained),
+        "untrained": [str(name) for name in rows.untrained],
         "histogram": _histogram(lengths),
     }
 
 
 def _histogram(lengths: list[int]) -> list[dict[str, int]]:
-    """Count samples by length, in ten steps up to the longest."""
-    step = math.ceil(max(lengths, default=0) / _BARS)
-    found = [{"from": place * step + 1, "to": (place + 1) * step, "count": 0} for place in range(_BARS)]
+    """Count samples by length, in at most ten steps up to the longest."""
+    longest = max(lengths)
+    step = math.ceil(longest / _BARS)
+    starts = range(1, longest + 1, step)
+    found = [{"from": start, "to": min(start + step - 1, longest), "count": 0} for start in starts]
     for length in lengths:
         found[(length - 1) // step]["count"] += 1
     return found
+
+
+def _warn(rows: PackedRows, untrained: str) -> None:
+    """Say which samples train nothing: a trainer that builds samples of documents fails at them."""
+    if rows.untrained:
+        more = ", ..." if len(rows.untrained) > _NAMED else ""
+        names = ", ".join(map(str, rows.untrained[:_NAMED])) + more
+        done = "they were dropped" if untrained == "drop" else "say --untrained drop to leave them out"
+        errors.print(
+            f"warning: {len(rows.untrained)} samples train nothing once cut ({names}): {done}",
+            style="yellow",
+            markup=False,
+        )
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -177,9 +183,11 @@ def _print(report: dict[str, Any]) -> None:
         table.add_row(f"tokens {name}", f"{report[f'num_tokens_{name}']:,}")
     for name in ("dropped", "truncated"):
         table.add_row(name, f"{report[f'num_{name}']:,} tokens of {report[f'num_{name}_samples']:,} samples")
+    trained, given = report["num_trained_out"], report["num_trained_in"]
+    table.add_row("tokens that train", f"{trained:,} of {given:,}")
     table.add_row("written to", report["output"])
     results.print(table)
-    most = max((item["count"] for item in report["histogram"]), default=0)
+    most = max(item["count"] for item in report["histogram"])
     for item in report["histogram"]:
-        bar = "#" * math.ceil(30 * item["count"] / most) if most else ""
+        bar = "#" * math.ceil(30 * item["count"] / most)
         results.print(f"{item['from']:>7,} to {item['to']:>7,}  {item['count']:>7,} {bar}", markup=False)

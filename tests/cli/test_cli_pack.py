@@ -1,8 +1,10 @@
 """`samplekit pack`: rows that readers of npz and Parquet open, and a report that adds up."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -150,7 +152,7 @@ def test_the_rows_of_the_file_are_those_of_pack_for_the_collator(samples, tmp_pa
 
 
 def test_what_cannot_be_packed_is_refused_before_anything_is_written(samples, tmp_path):
-    with pytest.raises(PackingError, match="sample 0 holds 7 tokens"):
+    with pytest.raises(PackingError, match=r"samples\.jsonl:1 holds 7 tokens, a row holds --max-length 6 \(1 of 5"):
         run(samples, "-o", tmp_path / "rows.npz", "--max-length", 6, "--pad-id", 0)
     assert not (tmp_path / "rows.npz").exists()
     assert run(samples, "-o", tmp_path / "rows.txt", "--max-length", 6, "--pad-id", 0).exit_code == 2
@@ -167,6 +169,93 @@ def test_no_rows_are_an_error_and_leave_the_older_file(tmp_path, suffix):
     with pytest.raises(SampleError, match="gave no row to write: every sample was dropped: raise --max-length"):
         run(long, "-o", output, "--max-length", 2, "--pad-id", 0, "--oversize", "drop")
     assert output.read_bytes() == b"older"
+
+
+def test_files_of_another_kind_are_told_what_is_expected(samples, tmp_path):
+    rows, table, array = tmp_path / "rows.npz", tmp_path / "rows.parquet", tmp_path / "tokens.npy"
+    for output in (rows, table):
+        run(samples, "-o", output, "--max-length", 9, "--pad-id", 0)
+    np.save(array, [1, 2])
+    packing = ["-o", tmp_path / "out.npz", "--max-length", 9, "--pad-id", 0]
+    kinds = {rows: r"rows\.npz is a \.npz file", table: "is a Parquet file", array: r"is a \.npy file"}
+    for path, words in kinds.items():
+        with pytest.raises(FileFormatError, match=rf"{words}.*packed already.*expected samples as JSON lines"):
+            run(path, *packing)
+    with pytest.raises(FileFormatError, match=r"rows\.npz is a \.npz file"):
+        run(rows, "--model", "samplekit/tiny", *packing)
+    with pytest.raises(FileFormatError, match=r"rows\.parquet:row 1 holds no 'messages'"):
+        run(table, "--model", "samplekit/tiny", *packing)
+    with pytest.raises(FileFormatError, match=r"nowhere\.jsonl does not exist"):
+        run(tmp_path / "nowhere.jsonl", *packing)
+    chats = tmp_path / "chats.parquet"
+    pq.write_table(pa.Table.from_pylist([CHAT]), chats)
+    assert "pass --model" in run(chats, *packing).stderr
+    assert run(chats, "--model", "samplekit/tiny", "-o", tmp_path / "o.npz", "--max-length", 99, "--pad-id", 0).stdout
+
+
+def test_a_sample_at_fault_is_named_by_its_line(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    packing = ["-o", tmp_path / "rows.npz", "--max-length", 9, "--pad-id", 0]
+    plain, scored = build_sample([1, 2], [0, 1]), build_sample([1, 2], [0, 1], logprobs=[0.0, -0.5])
+    write_samples(path, [plain, plain, scored])
+    path.write_text(path.read_text().replace("\n", "\n\n", 1))  # blank lines count as lines
+    with pytest.raises(PackingError, match=r"samples\.jsonl:4 records\[0\] has no logprobs, records\[2\] has one"):
+        run(path, *packing)
+    strayed = json.loads(build_sample([1, 2, 3], [0, 1, 1]).to_json())
+    strayed["loss_fn_inputs"]["target_tokens"]["data"] = [7, 3]
+    path.write_text("\n" + json.dumps(strayed) + "\n")
+    with pytest.raises(FileFormatError, match=r"samples\.jsonl:2 .*holds 7 at index 0, where the next input token"):
+        run(path, *packing)
+
+
+@pytest.mark.parametrize("policy", ["keep", "drop"])
+def test_samples_that_train_nothing_once_cut_are_counted_named_and_can_be_dropped(tmp_path, policy):
+    path, output = tmp_path / "samples.jsonl", tmp_path / "rows.npz"
+    masks = [[0, 0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1], [0, 1]]
+    write_samples(path, [build_sample(range(5, 5 + len(mask)), mask) for mask in masks])
+    options = ["--max-length", 4, "--pad-id", 0, "--oversize", "truncate", "--untrained", policy]
+    done = run(path, "-o", output, *options, "--json")
+    report = json.loads(done.stdout)
+    assert report["untrained"] == [f"{path}:1", f"{path}:3"]
+    assert report["num_untrained_samples"] == 2
+    assert (report["num_trained_in"], report["num_trained_out"]) == (8, 4)
+    assert f"warning: 2 samples train nothing once cut ({path}:1, {path}:3)" in done.stderr.replace("\n", "")
+    assert report["num_dropped_samples"] == (2 if policy == "drop" else 0)
+    assert report["num_tokens_in"] == 19
+    assert report["num_tokens_out"] + report["num_dropped"] + report["num_truncated"] == 19
+    with np.load(output) as rows:
+        assert rows["loss_mask"].sum() == 4
+        assert np.count_nonzero(rows["document_ids"]) == (6 if policy == "drop" else 14)
+    assert "4 of 8" in run(path, "-o", output, *options).stdout
+    assert "warning" not in run(path, "-o", output, "--max-length", 9, "--pad-id", 0).stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--seed", -1), ("--pad-id", -1), ("--pad-id", 99999999999999999999), ("--max-length", 1),
+        ("--max-length", 4000000000), ("--untrained", "mask"),
+    ],
+)  # fmt: skip
+def test_numbers_beyond_all_measure_are_usage_errors(samples, tmp_path, wrong):
+    done = run(samples, "-o", tmp_path / "rows.npz", "--max-length", 9, "--pad-id", 0, *wrong)
+    assert done.exit_code == 2
+    assert f"Invalid value for '{wrong[0]}'" in done.stderr
+    assert not (tmp_path / "rows.npz").exists()
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (23, 2), (2,), (10, 10), (101, 7, 55)])
+def test_the_histogram_ends_at_the_longest_and_counts_every_sample_where_it_belongs(tmp_path, lengths):
+    path = tmp_path / "samples.jsonl"
+    write_samples(path, [build_sample(range(length), [1] * length) for length in lengths])
+    done = run(path, "-o", tmp_path / "rows.npz", "--max-length", 128, "--pad-id", 0, "--json")
+    steps = json.loads(done.stdout)["histogram"]
+    assert steps[0]["from"] == 1
+    assert steps[-1]["to"] == max(lengths)
+    assert len(steps) <= 10
+    assert all(one["to"] + 1 == two["from"] for one, two in pairwise(steps))
+    for step in steps:
+        assert step["count"] == sum(step["from"] <= length <= step["to"] for length in lengths)
 
 
 class DiskFullError(OSError):
