@@ -14,7 +14,7 @@ from samplekit.rollouts.sampled import is_empty, sampled_ids, sampled_logprobs
 from samplekit.rollouts.scores import checked_reward
 from samplekit.sample.arrays import FloatArray, IntArray, freeze
 
-_CUT_OFF = frozenset({
+_CUT = frozenset({
     "length", "max_tokens", "max_new_tokens", "max_length", "model_length", "context_length",
     "model_context_window_exceeded", "insufficient_system_resource",
     "abort", "aborted", "cancel", "canceled", "cancelled", "content_filter", "error", "timeout",
@@ -34,7 +34,7 @@ class Completion:
         logprobs: nats of the policy that sampled, float32 (T,), read-only; at most 0, up to rounding: values up to
             0.001 are kept as given.
         reward: its score, a finite float32 number; None while unscored.
-        stop_reason: why it ended: ``"stop"`` or ``"length"`` where a service sampled it; see `hit_limit`.
+        stop_reason: why it ended: ``"stop"`` or ``"length"`` where a service sampled it; see `was_cut`.
         routed_experts_key: the service's key of the experts it was routed through, if any.
 
     Raises:
@@ -73,7 +73,7 @@ class Completion:
         return len(self.tokens)
 
     @property
-    def hit_limit(self) -> bool:
+    def was_cut(self) -> bool:
         """Tell whether something else than the model ended it: a limit of tokens, an abort, a filter, an error.
 
         stop_reason is then ``"length"``, ``"max_tokens"``, ``"abort"``, ``"content_filter"``, ``"error"`` or alike, in
@@ -82,7 +82,7 @@ class Completion:
         if self.stop_reason is None:
             return False
         reason = self.stop_reason.lower().replace("-", "_")
-        return reason.removeprefix("stop_reason_").removeprefix("finish_reason_") in _CUT_OFF
+        return reason.removeprefix("stop_reason_").removeprefix("finish_reason_") in _CUT
 
     def with_reward(self, reward: float) -> Completion:
         """Give the same completion with a score."""

@@ -56,8 +56,8 @@ def build_trajectory_samples(
         scale: as `group_advantages` takes it, which divides squares by G - 1.
         baseline: as `group_advantages` takes it.
         drop_degenerate: leave out groups whose advantages are all 0; False keeps them.
-        overlong: as `build_grpo_samples` takes it, for trajectories: one is overlong where something else than the
-            model ended a completion of it (`Completion.hit_limit`), or a step holds more than max_length tokens.
+        overlong: as `build_grpo_samples` takes it, for trajectories: one is overlong where a completion of it was
+            cut (`Completion.was_cut`), or a step holds more than max_length tokens.
         max_length: the most tokens of a sample. Steps join only where they fit together; the end of a single one that
             is longer is cut off.
 
@@ -108,8 +108,8 @@ def build_trajectory_samples(
 
 
 def _is_overlong(item: Trajectory, max_length: int | None) -> bool:
-    """Tell whether a completion of it was cut off, or a step does not fit into max_length."""
-    if any(step.completion.hit_limit for step in item.steps):
+    """Tell whether a completion of it was cut, or a step does not fit into max_length."""
+    if any(step.completion.was_cut for step in item.steps):
         return True
     return max_length is not None and any(len(step.prompt) + step.completion.length > max_length for step in item.steps)
 

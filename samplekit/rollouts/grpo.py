@@ -36,9 +36,9 @@ def build_grpo_samples(
     """Build one sample a completion, its advantage on every sampled token, and say what trains in none.
 
     A group is what shares an id: completions of one id are compared however many `Group` objects hold them, and a Group
-    without an id stands for itself. A completion is overlong where something else than the model ended it
-    (`Completion.hit_limit`: a limit, an abort, a filter), or where prompt and completion together hold more than
-    max_length tokens.
+    without an id stands for itself. A completion is overlong where it was cut (`Completion.was_cut`: something else than
+    the model ended it, a limit, an abort, a filter), or where prompt and completion together hold more than max_length
+    tokens.
 
         >>> from samplekit import Completion, Group
         >>> group = Group([1, 2], [Completion([3], [-0.5]), Completion([4, 5], [-0.5, -0.1])], id="task 7")
@@ -112,9 +112,9 @@ def _rewards(members: Sequence[Member]) -> list[float]:
 
 
 def _is_overlong(member: Member, max_length: int | None) -> bool:
-    """Tell whether it ran into the sampler's limit, or does not fit into max_length."""
+    """Tell whether something else than the model ended it, or it does not fit into max_length."""
     length = len(member.group.prompt) + member.completion.length
-    return member.completion.hit_limit or (max_length is not None and length > max_length)
+    return member.completion.was_cut or (max_length is not None and length > max_length)
 
 
 def _part(member: Member, standing: Standing, index: int) -> Part:

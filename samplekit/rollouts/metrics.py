@@ -55,7 +55,8 @@ def rollout_metrics(groups: Iterable[Group] | Iterable[Trajectory]) -> dict[str,
     of the sampling policy's entropy a token, without bias where it sampled at temperature 1 from all tokens.
     ``group/degenerate_fraction`` is the share of groups that teach nothing, for all their rewards are equal (or there
     is one only); ``reward/group_std/mean`` is over groups of two or more, with G - 1.
-    ``completion/overlong_fraction`` is the share that something else than the model ended (`Completion.hit_limit`).
+    ``completion/cut_fraction`` is the share that something else than the model ended (`Completion.was_cut`); of the
+    builders' max_length it knows nothing.
 
     Of trajectories, rewards and groups are theirs, completions and prompts those of their steps, and
     ``trajectory/count`` and ``trajectory/steps/...`` are told too.
@@ -83,7 +84,7 @@ def rollout_metrics(groups: Iterable[Group] | Iterable[Trajectory]) -> dict[str,
     found["prompt/length/mean"] = sum(batch.prompt_lengths) / len(batch.prompt_lengths)
     lengths = _lengths(completions)
     found |= _spread("completion/length", lengths)
-    found["completion/overlong_fraction"] = sum(completion.hit_limit for completion in completions) / len(completions)
+    found["completion/cut_fraction"] = sum(completion.was_cut for completion in completions) / len(completions)
     found["completion/empty_fraction"] = float((lengths == 0).mean())
     entropy = _entropy(completions)
     if entropy is not None:

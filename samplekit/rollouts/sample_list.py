@@ -15,7 +15,7 @@ from samplekit.sample.kinds import describe_kind
 
 REASONS: Mapping[str, str] = MappingProxyType({
     "degenerate": "every advantage of its group is 0, so it would train nothing",
-    "overlong": "it (or a step of its trajectory) was cut off, and overlong is 'mask' or 'drop'",
+    "overlong": "it (or a step of its trajectory) was cut or exceeds max_length, and overlong is 'mask' or 'drop'",
     "alone": "overlong='drop' left it (or its trajectory) as the only one of its group",
     "empty": "the policy sampled no token",
     "no_room": "its prompt alone fills max_length",

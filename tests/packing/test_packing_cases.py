@@ -150,7 +150,7 @@ def test_truncation_08_the_stop_reason_decides_whatever_the_last_token_is(last, 
         [sk.Completion(tokens, [-0.1] * 3, reward=reward, stop_reason=reason) for reward in (0.0, 1.0)],
     )
     limited = reason in ("length", "max_tokens")
-    assert [completion.hit_limit for completion in group.completions] == [limited] * 2
+    assert [completion.was_cut for completion in group.completions] == [limited] * 2
     found = sk.build_grpo_samples([group], overlong="mask")
     assert len(found) == (0 if limited else 2)
     assert right("truncation-08")["result"] is False

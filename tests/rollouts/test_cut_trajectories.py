@@ -99,7 +99,7 @@ def test_metrics_of_trajectories_by_hand():
     assert (found["trajectory/count"], found["trajectory/steps/mean"]) == (5, 9 / 5)
     assert (found["trajectory/steps/min"], found["trajectory/steps/max"]) == (1, 2)
     assert (found["group/count"], found["group/size/mean"], found["group/degenerate_fraction"]) == (2, 2.5, 0.5)
-    assert (found["completion/count"], found["completion/overlong_fraction"]) == (9, 1 / 9)
+    assert (found["completion/count"], found["completion/cut_fraction"]) == (9, 1 / 9)
     assert found["completion/length/mean"] == pytest.approx((4 * 3 + 1) / 9)
     assert found["prompt/length/mean"] == pytest.approx((4 * (2 + 4) + 3) / 9)
     assert (found["reward/mean"], found["reward/max"]) == (1.0, 2.0)

@@ -119,9 +119,9 @@ def test_what_max_length_would_cut_is_overlong_too():
 )
 def test_the_samplers_limit_is_known_in_any_spelling(stop, limit):
     groups = [group([0.0, 3.0], stops=["stop", stop])]
-    assert groups[0].completions[1].hit_limit == limit
+    assert groups[0].completions[1].was_cut == limit
     assert sk.build_grpo_samples(groups, overlong="mask").dropped == ({"overlong": 1} if limit else {})
-    assert sk.rollout_metrics(groups)["completion/overlong_fraction"] == limit / 2
+    assert sk.rollout_metrics(groups)["completion/cut_fraction"] == limit / 2
 
 
 def test_what_overlong_drop_leaves_alone_is_dropped_by_name():

@@ -24,7 +24,7 @@ def test_a_batch_by_hand():
         "reward/mean": 1.6, "reward/std": statistics.stdev([1, 1, 0, 2, 4]), "reward/min": 0, "reward/max": 4,
         "reward/group_std/mean": (0 + 2) / 2, "prompt/length/mean": 3,
         "completion/count": 5, "completion/length/mean": 2, "completion/length/std": statistics.stdev([1, 3, 2, 0, 4]),
-        "completion/length/min": 0, "completion/length/max": 4, "completion/overlong_fraction": 0.2,
+        "completion/length/min": 0, "completion/length/max": 4, "completion/cut_fraction": 0.2,
         "completion/empty_fraction": 0.2, "entropy/mean": entropy,
     })  # fmt: skip
 

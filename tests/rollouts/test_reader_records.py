@@ -91,7 +91,7 @@ def test_a_reason_of_an_enum_is_read_by_its_text(reader, kind):
     found = reader([choice(0, finish_reason=kind.STOP), choice(1, finish_reason=kind.LENGTH)]).completions
     assert [one.stop_reason.lower() for one in found] == ["stop", "length"]
     assert {type(one.stop_reason) for one in found} == {str}
-    assert [one.hit_limit for one in found] == [False, True]
+    assert [one.was_cut for one in found] == [False, True]
 
 
 def several(prompts, ids):

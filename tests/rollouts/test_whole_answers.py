@@ -1,4 +1,4 @@
-"""What is no whole answer is refused by name, and what was cut off is known as cut off."""
+"""What is no whole answer is refused by name, and what was cut is known as cut."""
 
 from types import SimpleNamespace
 
@@ -9,24 +9,26 @@ from rollout_doubles import group
 import samplekit as sk
 
 CHOICE = {"index": 0, "token_ids": [1], "prompt_token_ids": [5], "logprobs": {"token_logprobs": [-0.5]}}
-CUT_OFF = [
-    "length", "max_tokens", "MAX_TOKENS", "max_new_tokens", "model_length", "abort", "aborted", "cancelled", "canceled",
-    "content_filter", "content-filter", "error", "STOP_REASON_LENGTH", "STOP_REASON_ABORTED", "FINISH_REASON_MAX_TOKENS",
+CUT = [
+    "length", "max_tokens", "max_new_tokens", "max_length", "model_length", "context_length",
+    "model_context_window_exceeded", "insufficient_system_resource",
+    "abort", "aborted", "cancel", "canceled", "cancelled", "content_filter", "error", "timeout",
+    "MAX_TOKENS", "content-filter", "STOP_REASON_LENGTH", "STOP_REASON_ABORTED", "FINISH_REASON_MAX_TOKENS",
 ]  # fmt: skip
 ENDED = [None, "stop", "STOP_REASON_STOP", "eos", "tool_calls", "end_turn", "stop_sequence", "lengthy"]
 
 
-@pytest.mark.parametrize("reason", CUT_OFF)
-def test_what_something_else_than_the_model_ended_is_cut_off(reason):
-    assert sk.Completion([1], [-0.5], stop_reason=reason).hit_limit
+@pytest.mark.parametrize("reason", CUT)
+def test_what_something_else_than_the_model_ended_is_cut(reason):
+    assert sk.Completion([1], [-0.5], stop_reason=reason).was_cut
     made = group([1.0, 0.0, 0.5], stops=["stop", "stop", reason])
     assert sk.build_grpo_samples([made], overlong="mask").dropped == {"overlong": 1}
-    assert sk.rollout_metrics([made])["completion/overlong_fraction"] == pytest.approx(1 / 3)
+    assert sk.rollout_metrics([made])["completion/cut_fraction"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("reason", ENDED)
 def test_what_the_model_ended_is_not(reason):
-    assert not sk.Completion([1], [-0.5], stop_reason=reason).hit_limit
+    assert not sk.Completion([1], [-0.5], stop_reason=reason).was_cut
 
 
 def response(kind="text_completion", reason="stop", **changes):
