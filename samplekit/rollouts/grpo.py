@@ -36,9 +36,9 @@ def build_grpo_samples(
     """Build one sample a completion, its advantage on every sampled token, and say what trains in none.
 
     A group is what shares an id: completions of one id are compared however many `Group` objects hold them, and a Group
-    without an id stands for itself. A completion is overlong where it was cut (`Completion.was_cut`: something else than
-    the model ended it, a limit, an abort, a filter), or where prompt and completion together hold more than max_length
-    tokens.
+    without an id stands for itself. A completion is overlong where it was cut (`Completion.was_cut`: something else
+    than the model ended it, a limit, an abort, a filter), or where prompt and completion together hold more than
+    max_length tokens.
 
         >>> from samplekit import Completion, Group
         >>> group = Group([1, 2], [Completion([3], [-0.5]), Completion([4, 5], [-0.5, -0.1])], id="task 7")
