@@ -12,9 +12,11 @@ The same documents one at a time, with the same losses, and the same rows throug
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -30,21 +32,32 @@ DATA = Path(__file__).parent / "data" / "everyday.jsonl"
 LOSS = sk.CrossEntropy()
 
 
+def finite(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """Refuse what click's ranges let pass: nan and infinities."""
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no finite number")
+    return value
+
+
 @click.command()
 @click.option("--way", type=click.Choice(["packed", "unpacked", "trainer"]), default="packed", show_default=True)
-@click.option("--data", type=click.Path(path_type=Path, exists=True), default=DATA, help="A file of conversations.")
+@click.option(
+    "--data", type=click.Path(path_type=Path, exists=True, dir_okay=False), default=DATA, help="Conversations."
+)
 @click.option("--model", default="samplekit/tiny", show_default=True, help="A Hugging Face path or id.")
 @click.option("--width", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens of a row.")
 @click.option("--rows-per-step", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--micro-batch", type=click.IntRange(min=1), default=1, show_default=True, help="Rows of one pass.")
 @click.option("--epochs", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option("--learning-rate", type=float, default=0.2, show_default=True)
-@click.option("--limit", type=int, help="Use only this many conversations.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--run-dir", type=click.Path(path_type=Path), default=Path("runs/train_locally"), show_default=True)
+@click.option(
+    "--learning-rate", type=click.FloatRange(min=0, min_open=True), default=0.2, show_default=True, callback=finite
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Use only this many conversations.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/train_locally/<way>]")
 def main(
     way: str, data: Path, model: str, width: int, rows_per_step: int, micro_batch: int, epochs: int,
-    learning_rate: float, limit: int | None, seed: int, run_dir: Path,
+    learning_rate: float, limit: int | None, seed: int, run_dir: Path | None,
 ) -> None:  # fmt: skip
     r"""Fine-tune a model here, on packed rows, and leave metrics and a loss curve in the run folder.
 
@@ -57,25 +70,55 @@ def main(
             f"{micro_batch} does not divide --rows-per-step {rows_per_step}", param_hint="--micro-batch"
         )
     torch.manual_seed(seed)
-    template = sk.ChatTemplate.load(model)
+    with faults_without_traceback():
+        loaded = load_model(model)
+        rows = rows_of(data, sk.ChatTemplate.load(model), width, longest=loaded.context_length, limit=limit, seed=seed)
+        steps = list(steps_of(rows, rows_per_step, epochs, seed))
+        run = RunFolder(run_dir or Path("runs/train_locally") / way)
+        network = loaded.module.train().requires_grad_(True)
+        if way == "trainer":
+            losses = fit_with_trainer(network, steps, width, micro_batch, learning_rate, run.path)
+        else:
+            losses = fit(network, steps, micro_batch, learning_rate, packed=way == "packed")
+        first, last = log(run, losses)
+        results.print(f"loss per token: {first:.3f} in the first step, {last:.3f} in the last")
+        results.print(f"run folder: {run.path} (metrics.jsonl, {run.plot_loss({}).name})")
+
+
+@contextmanager
+def faults_without_traceback() -> Generator[None]:
+    """Print what is wrong with the data, the model, a file or an installation as click prints its own errors."""
+    try:
+        yield
+    except (sk.SamplekitError, OSError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def rows_of(
+    data: Path, template: sk.ChatTemplate, width: int, *, longest: int, limit: int | None, seed: int
+) -> list[sk.PackedRecord]:  # fmt: skip
+    """Build the samples that fit a row and the model's context, and pack them."""
     conversations = list(sk.read_chats(data))[:limit]
-    built = sk.SampleBuilder(template, on_error="skip", max_length=width).build(conversations)
+    built = sk.SampleBuilder(template, on_error="skip", max_length=min(width, longest)).build(conversations)
+    if not built.samples:
+        why = f"{built.skipped[0].source}: {built.skipped[0].message}" if built.skipped else "there is no row in it"
+        raise click.UsageError(f"{data} gave no sample to train on, with --width {width}: {why}")
     sk.check(built.samples, loss=LOSS, max_length=width).raise_for_errors()
     rows = sk.pack([sk.Record.from_sample(sample) for sample in built.samples], width, pad_id=0, seed=seed)
-    results.print(f"{len(built.samples)} samples in {len(rows)} rows, {rows.plan.utilization:.1%} full")
-    network = load_model(model).module.train().requires_grad_(True)
-    steps = list(steps_of(rows, rows_per_step, epochs, seed))
-    if way == "trainer":
-        losses = fit_with_trainer(network, steps, width, micro_batch, learning_rate, run_dir)
-    else:
-        losses = fit(network, steps, micro_batch, learning_rate, packed=way == "packed")
-    run = RunFolder(run_dir)
-    shown = {}
+    results.print(
+        f"{len(built.samples)} samples in {len(rows)} rows, {rows.plan.utilization:.1%} full; "
+        f"{len(built.skipped)} conversations skipped"
+    )
+    return rows
+
+
+def log(run: RunFolder, losses: Iterable[float]) -> tuple[float, float]:
+    """Log the losses as they come, as long as they are numbers; give the first and the last."""
     for number, loss in enumerate(losses, start=1):
+        if not math.isfinite(loss):
+            raise click.ClickException(f"the loss of step {number} is {loss}: lower --learning-rate")
         run.log(step=number, loss=loss)
-        shown[number] = loss
-    results.print(f"loss per token: {shown[1]:.3f} in the first step, {loss:.3f} in the last")
-    results.print(f"run folder: {run.path} (metrics.jsonl, {run.plot_loss(shown).name})")
+    return run.metrics[0]["loss"], run.metrics[-1]["loss"]
 
 
 def steps_of(rows: list[sk.PackedRecord], size: int, epochs: int, seed: int) -> Iterator[list[sk.PackedRecord]]:
@@ -126,7 +169,7 @@ def fit_with_trainer(
         gradient_accumulation_steps=size // micro_batch, max_steps=len(steps), learning_rate=learning_rate,
         lr_scheduler_type="constant", optim="sgd", optim_args="momentum=0.9", max_grad_norm=0.0, logging_steps=1,
         train_sampling_strategy="sequential", remove_unused_columns=False, report_to=[], save_strategy="no",
-        disable_tqdm=True,
+        disable_tqdm=True, logging_nan_inf_filter=False,
     )  # fmt: skip
     rows = [row for step in steps for row in step]
     collator = PackingCollator(width, pad_id=0)
