@@ -21,6 +21,7 @@ import click
 from parts.curve import draw_curve
 from parts.larger_number import NumberTask, demonstrations, number_tasks, try_out
 from parts.settings import Settings, examples, recipe_options, training_session
+from parts.summary import folder_line
 from parts.supervised_start import supervised_start
 
 import samplekit as sk
@@ -76,7 +77,7 @@ def main(path: Path | None, num_pairs: int, beta: float, **options: Any) -> None
     files = draw_curve(run, MARGIN)
     margins = [row[MARGIN] for row in run.metrics]
     results.print(f"margin: {margins[0]:.3f} in the first step, {margins[-1]:.3f} in the last")
-    results.print(f"run folder: {run.path} ({', '.join(['metrics.jsonl', *(file.name for file in files)])})")
+    results.print(folder_line(run, files))
 
 
 def read_pairs(path: Path) -> list[dict[str, Any]]:

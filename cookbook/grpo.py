@@ -17,16 +17,16 @@ from typing import Any
 import click
 from parts.curve import draw_curve
 from parts.larger_number import MAX_TOKENS, NumberTask, demonstrations, number_tasks, reply_text, score, try_out
+from parts.policy_step import has_trained, policy_step
 from parts.settings import Settings, examples, recipe_options, training_session
+from parts.summary import folder_line, gain_line
 from parts.supervised_start import supervised_start
-from rich.text import Text
 
 import samplekit as sk
 from samplekit.cli.screen import progress, results
 from samplekit.cli.tables import metrics_table
 from samplekit.client import Session
 from samplekit.files import RunFolder
-from samplekit.training import diagnose_first_step, policy_diagnostics
 
 LOSS = sk.GRPO()
 START_STEPS = 120
@@ -56,13 +56,9 @@ def main(num_tasks: int, num_samples: int, **options: Any) -> None:  # noqa: ANN
         after, replies = try_out(session, template, held_out, "tasks it never trained on")
     files = draw_curve(run, "reward/mean")
     results.print(replies)
-    rewards = [row["reward/mean"] for row in run.metrics]
-    first, last = mean(rewards[:5]), mean(rewards[-5:])
-    results.print(
-        f"mean reward: {first:.3f} in the first five steps, {last:.3f} in the last five ({last - first:+.3f})"
-    )
+    results.print(gain_line([row["reward/mean"] for row in run.metrics]))
     results.print(f"held-out tasks right: {before:.0%} before, {after:.0%} after")
-    results.print(f"run folder: {run.path} ({', '.join(['metrics.jsonl', *(path.name for path in files)])})")
+    results.print(folder_line(run, files))
 
 
 def reinforce(
@@ -78,11 +74,14 @@ def reinforce(
             chosen = chooser.sample(tasks, min(num_tasks, len(tasks)))
             groups = sample_groups(session, template, chosen, num_samples, seed=settings.seed * 1_000_000 + step)
             metrics = sk.rollout_metrics(groups)
-            if samples := sk.build_grpo_samples(groups):
-                metrics |= train(session, samples, settings.learning_rate, show=not run.metrics)
-            metrics |= {"samples": len(samples), "seconds": round(time.monotonic() - start, 3)}
-            if step == 1:
-                results.print(metrics_table(metrics, "the first step"))
+            samples = sk.build_grpo_samples(groups)
+            metrics |= {"samples": len(samples), "dropped": samples.dropped.total()}
+            if samples:
+                first = not has_trained(run)
+                metrics |= policy_step(session, samples, LOSS, settings.learning_rate, diagnose=first)
+                if first:
+                    results.print(metrics_table(metrics, "the first step that trains"))
+            metrics["seconds"] = round(time.monotonic() - start, 3)
             run.log(step=step, **metrics)
             display.update(bar, advance=1, note=f"reward {metrics['reward/mean']:.3f}")
 
@@ -99,28 +98,6 @@ def sample_groups(
         group.with_rewards([score(reply_text(template, item), task) for item in group.completions])
         for group, task in zip(found, tasks, strict=True)
     ]
-
-
-def train(session: Session, samples: sk.SampleList, learning_rate: float, *, show: bool) -> dict[str, float]:
-    """Take one step on samples of the current policy, and tell how far it was from the one that sampled.
-
-    The logprobs come back with the gradient, from before the step: every ratio must be 1.
-    """
-    operation = session.forward_backward(samples, LOSS, return_logprobs=True)
-    session.optim_step(learning_rate=learning_rate).result()
-    session.weights_sync().result()  # the next completions come from the new weights
-    result = operation.result()
-    if result.logprobs is None:
-        return {"loss": result.loss, **result.metrics}
-    if show:
-        found = diagnose_first_step(result.logprobs, samples)
-        results.print(Text(found.message, style="green" if found.ok else "bold red"))
-    return {"loss": result.loss, **policy_diagnostics(result.logprobs, samples), **result.metrics}
-
-
-def mean(values: list[float]) -> float:
-    """Average numbers."""
-    return sum(values) / len(values)
 
 
 if __name__ == "__main__":

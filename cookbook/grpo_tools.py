@@ -17,8 +17,10 @@ from typing import Any
 import click
 from parts.curve import draw_curve
 from parts.episodes import Episode, play
+from parts.policy_step import has_trained, policy_step
 from parts.price_task import demonstrations, price_tasks
 from parts.settings import Settings, examples, recipe_options, training_session
+from parts.summary import folder_line, gain_line
 from parts.supervised_start import supervised_start
 from rich.text import Text
 
@@ -28,7 +30,6 @@ from samplekit.cli.show import sample_view
 from samplekit.cli.tables import metrics_table
 from samplekit.client import Session
 from samplekit.files import RunFolder
-from samplekit.training import diagnose_first_step, policy_diagnostics
 
 LOSS = sk.GRPO()
 START_STEPS = 190
@@ -61,60 +62,34 @@ def main(num_tasks: int, num_samples: int, **options: Any) -> None:  # noqa: ANN
                 start = time.monotonic()
                 tasks = price_tasks(chooser, num_tasks)
                 episodes = play(session, template, tasks, num_samples, seed=settings.seed * 1_000_000 + step)
-                metrics = learn(session, template, episodes, settings.learning_rate, first=step == 1)
+                metrics = learn(session, template, episodes, settings.learning_rate, first=not has_trained(run))
                 run.log(step=step, **metrics, seconds=round(time.monotonic() - start, 3))
                 display.update(bar, advance=1, note=f"reward {metrics['reward/mean']:.3f}")
         last = play(session, template, price_tasks(chooser, 3), 1, seed=settings.seed)
     for episode in last:
         results.print(Text(episode.transcript, style="green" if episode.reward else "red"))
-    summarise(run)
+    files = draw_curve(run, "reward/mean")
+    results.print(gain_line([row["reward/mean"] for row in run.metrics]))
+    results.print(folder_line(run, files))
 
 
 def learn(
     session: Session, template: sk.ChatTemplate, episodes: list[Episode], learning_rate: float, *, first: bool
 ) -> dict[str, float]:
-    """Build samples of whole episodes and take one step on them; the generators get the new weights."""
-    samples = sk.build_trajectory_samples([episode.trajectory for episode in episodes])
-    metrics = {
-        "reward/mean": mean([episode.reward for episode in episodes]),
-        "steps/mean": mean([len(episode.trajectory) for episode in episodes]),
-        "completions": float(sum(len(episode.trajectory) for episode in episodes)),
-        "dropped": float(samples.dropped.total()),
-        "samples": float(len(samples)),  # fewer than completions: the steps of an episode share one
-    }
+    """Build samples of whole episodes and take one step on them; show an episode and the metrics of the first step."""
+    trajectories = [episode.trajectory for episode in episodes]
+    samples = sk.build_trajectory_samples(trajectories)
+    metrics = sk.rollout_metrics(trajectories)
+    # fewer than completion/count: the steps of an episode share one
+    metrics |= {"samples": len(samples), "dropped": samples.dropped.total()}
     if not samples:
         return metrics
-    operation = session.forward_backward(samples, LOSS, return_logprobs=True)
-    session.optim_step(learning_rate=learning_rate).result()
-    session.weights_sync().result()  # the next episodes come from the new weights
-    result = operation.result()
-    metrics |= {"loss": result.loss, **result.metrics}
-    if result.logprobs is not None:
-        metrics |= policy_diagnostics(result.logprobs, samples)
+    metrics |= policy_step(session, samples, LOSS, learning_rate, diagnose=first)
     if first:
         longest = max(samples, key=lambda sample: len(sample.info["steps"]))
         results.print(sample_view(longest, template, f"an episode of {len(longest.info['steps'])} steps in one sample"))
-        if result.logprobs is not None:
-            found = diagnose_first_step(result.logprobs, samples)
-            results.print(Text(found.message, style="green" if found.ok else "bold red"))
-        results.print(metrics_table(metrics, "the first step"))
+        results.print(metrics_table(metrics, "the first step that trains"))
     return metrics
-
-
-def summarise(run: RunFolder) -> None:
-    """Draw the curve and say what was gained."""
-    files = draw_curve(run, "reward/mean")
-    rewards = [row["reward/mean"] for row in run.metrics]
-    first, last = mean(rewards[:5]), mean(rewards[-5:])
-    results.print(
-        f"mean reward: {first:.3f} in the first five steps, {last:.3f} in the last five ({last - first:+.3f})"
-    )
-    results.print(f"run folder: {run.path} ({', '.join(['metrics.jsonl', *(path.name for path in files)])})")
-
-
-def mean(values: list[float] | list[int]) -> float:
-    """Average numbers."""
-    return sum(values) / len(values)
 
 
 if __name__ == "__main__":

@@ -109,5 +109,5 @@ def test_the_whole_run_gains_a_fifth_of_the_reward_whatever_the_seed(recipe, see
 def test_rewards_teach_to_ask_the_tool(recipe):
     shown, rows, _ = recipe("grpo_tools")
     assert gain(shown, rows) > 0.1
-    assert rows[0]["samples"] < rows[0]["completions"]
+    assert rows[0]["samples"] < rows[0]["completion/count"]
     assert "ratios are 1" in shown
