@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import samplekit as sk
-from samplekit.training import compute_loss, packed_logprobs, target_logprobs
+from samplekit.cli.pack import pack_command
+from samplekit.training import PackingCollator, compute_loss, target_logprobs
 
 PAGE = (Path(__file__).parents[2] / "docs/batching.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -45,19 +47,89 @@ def printed(name, *, comment=""):
     return [int(value) for value in re.findall(r"(?<!\S)-?\d+(?!\S)", line.split("  padding")[0].split("[")[0])]
 
 
-def test_every_block_runs_and_the_packed_loss_is_that_of_the_samples_alone():
-    model, given = tiny_model(), samples()
-    num_trained = sum(sample.num_trained for sample in given)
-    names = {
-        "model": model, "samples": given, "pad_id": 0, "num_trained": num_trained,
-        "packed_logprobs": packed_logprobs, "compute_loss": compute_loss,
-    }  # fmt: skip
-    assert len(BLOCKS) == 2
-    exec(BLOCKS[0].replace("batch(rows, 8)", "batch(rows, 8, drop_last=False)"), names)
+def run_blocks(names, start, stop=""):
+    """Execute the page's blocks from the one that holds some words up to the one that holds others."""
+    first = next(place for place, block in enumerate(BLOCKS) if start in block)
+    last = next((place for place, block in enumerate(BLOCKS) if stop and stop in block), len(BLOCKS))
+    assert first < last
+    for block in BLOCKS[first:last]:
+        exec(block, names)
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """What the page's readers have: a model, its tokenizer, and a file of samples in the folder where they work."""
+    monkeypatch.chdir(tmp_path)
+    sk.write_samples("samples.jsonl", samples())
+    tokenizer = sk.ChatTemplate.load("samplekit/tiny").tokenizer
+    return {"model": tiny_model(), "tokenizer": tokenizer, "pad_id": 0}
+
+
+def test_the_first_blocks_run_and_the_packed_loss_is_that_of_the_samples_alone(names):
+    run_blocks(names, "import samplekit as sk", "from datasets import Dataset")
+    given = samples()
     assert names["output"].logits.shape == (1, 4097, 40)
-    exec(BLOCKS[1], names)
-    alone = compute_loss(target_logprobs(model, given), given, sk.GRPO(), normalizer=num_trained)
+    assert names["sizes"] == [2, 1, 2]
+    assert [len(batch) for batch in names["by_tokens"]] == [5]
+    assert names["mask"].shape == (1, 1, 4097, 4097)
+    num_trained = sum(sample.num_trained for sample in given)
+    assert names["num_trained"] == num_trained
+    alone = compute_loss(target_logprobs(names["model"], given), given, sk.GRPO(), normalizer=num_trained)
     assert names["loss"].loss.item() == pytest.approx(alone.loss.item(), abs=1e-12)
+
+
+def test_without_drop_last_fewer_rows_than_a_batch_takes_train_nothing():
+    assert list(sk.batch([[1, 2]], 8)) == []
+    assert "drop_last=False" in BLOCKS[0]
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """How many tokens each batch trains that a trainer hands to the model."""
+    seen = []
+    plain = PackingCollator.__call__
+
+    def counting(self, features):
+        found = plain(self, features)
+        seen.append(int((found["labels"] != -100).sum()))
+        return found
+
+    monkeypatch.setattr(PackingCollator, "__call__", counting)
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore")  # what the trainers and their libraries warn of is theirs
+def test_the_blocks_of_trainers_run_and_train_what_the_samples_train(names, counts):
+    run_blocks(names, "import samplekit as sk", "numbers = batch")
+    exec("from samplekit.training import compute_loss, packed_logprobs", names)
+    num_trained = sum(sample.num_trained for sample in samples())
+    before = [parameter.detach().clone() for parameter in names["model"].parameters()]
+    run_blocks(names, "from datasets import Dataset", "from trl")
+    assert any((now != then).any() for now, then in zip(names["model"].parameters(), before, strict=True))
+    assert sum(counts) == 3 * num_trained  # three epochs
+    counts.clear()
+    run_blocks(names, "from trl", "target_logprobs")
+    assert sum(counts) == 3 * num_trained
+    counts.clear()
+    run_blocks(names, "target_logprobs", "import numpy as np")
+    assert names["held_out"].item() > 0
+    assert sum(counts[:2]) == num_trained
+    counts.clear()
+    for suffix in ("npz", "parquet"):
+        packing = ["samples.jsonl", "-o", f"rows.{suffix}", "--max-length", "4097", "--pad-id", "0"]
+        assert CliRunner().invoke(pack_command, packing, catch_exceptions=False).exit_code == 0
+    run_blocks(names, "import numpy as np")
+    assert len(names["items"]) == 1
+    assert sum(counts) == 3 * num_trained
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_that_removes_columns_trains_every_token(names, counts):
+    """What the page warns of."""
+    run_blocks(names, "import samplekit as sk", "numbers = batch")
+    block = next(block for block in BLOCKS if "from datasets import Dataset" in block)
+    exec(block.replace("remove_unused_columns=False", "max_steps=2"), names)
+    assert sum(counts[:2]) == sum(SAMPLE_LENGTHS) - len(SAMPLE_LENGTHS)
 
 
 def test_the_diagram_shows_what_the_library_gives():
