@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from samplekit.batching.frameworks import framework_arrays
+from samplekit.batching.layouts import Layout
 from samplekit.batching.options import PositionMode, TrainingOptions
 from samplekit.batching.training_arrays import training_arrays
 from samplekit.errors import PackingError
-from samplekit.packing import PackedRecord, Record, read_record
+from samplekit.packing import Record, read_record
 from samplekit.packing.lengths import whole_number
 
 Framework: TypeAlias = Literal["hf", "megatron", "torchtitan"]
@@ -46,6 +47,7 @@ class SampleBatch:
     def __init__(self, records: Iterable[Any], *, first: int = 0) -> None:
         self.records: list[Any] = list(records)
         self._first = first
+        self._layouts: set[Layout] = set()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -65,11 +67,12 @@ class SampleBatch:
     @property
     def documents(self) -> list[Record]:
         """Every document, row after row: what `unpack` gives values for; a record that is not packed is one."""
-        return [
-            document
-            for row in self.rows
-            for document in (row.documents if isinstance(row, PackedRecord) else [row])
-        ]  # fmt: skip
+        return [document for row in self.rows for document in row.documents]
+
+    @property
+    def layouts(self) -> frozenset[Layout]:
+        """How values lie in the arrays that the batch has given so far: `unpack` reads values of the same kind."""
+        return frozenset(self._layouts)
 
     @property
     def ids(self) -> list[object]:
@@ -126,8 +129,9 @@ class SampleBatch:
             exclude_fields: keys to leave out, by their new names.
             flatten: whether rows are laid end to end in one vector; they may then differ in width.
             return_num_valid_tokens: whether the count of labels that train is given, an int.
-            return_loss_mask: whether ``loss_mask`` (B, S) is given: the weight of every label, 0.0 where it is ignored.
-                Without labels, the records' own loss mask is given where they have one, unshifted.
+            return_loss_mask: whether ``loss_mask`` (B, S) is given, the weight of every label, 0.0 where it is ignored:
+                with return_labels only. Without labels the records' own loss mask is always given, unshifted, where
+                they have one.
             return_cu_seqlens: whether ``cu_seqlens`` (int32: (B, K), filled up with S; or one vector with flatten) and
                 ``max_seqlen`` (int32 (B,); an int with flatten) are given. Padding is one segment and counts.
             return_padding_mask: whether ``padding_mask`` (B, S) is given, true at padding.
@@ -152,7 +156,9 @@ class SampleBatch:
         given = {name: value for name, value in locals().items() if name != "self"}
         options = TrainingOptions(**given)
         rows = self.read(tokens_field, extra_fields)
-        return training_arrays(rows, self.ids if tokens_field == "auto" else self._ids(rows), options)
+        arrays = training_arrays(rows, self.ids if tokens_field == "auto" else self._ids(rows), options)
+        self._layouts.add(Layout(return_labels, flatten, pad_to_multiple_of or 1))
+        return arrays
 
     def to_framework(
         self,
@@ -176,7 +182,9 @@ class SampleBatch:
             ValueError: the framework is not known.
             MissingExtraError: torch is not installed.
         """
-        return framework_arrays(self.rows, self.ids, framework, mask_boundaries, pad_to_multiple_of, dtype)
+        arrays = framework_arrays(self.rows, self.ids, framework, mask_boundaries, pad_to_multiple_of, dtype)
+        self._layouts.add(Layout(framework != "hf", framework != "torchtitan", pad_to_multiple_of or 1))
+        return arrays
 
     def _ids(self, rows: list[Record]) -> list[object]:
         return [self._first + place if row.id is None else row.id for place, row in enumerate(rows)]

@@ -13,7 +13,7 @@ from samplekit.batching.output import output_for, torch_module
 from samplekit.batching.rows import Rows, lay_out
 from samplekit.batching.training_arrays import refuse_ignored_id, training_arrays
 from samplekit.packing import Record
-from samplekit.packing.packed import running_positions
+from samplekit.packing.documents import running_positions
 from samplekit.sample.arrays import IntArray
 
 _NO_NAMES = ("ids", "texts")

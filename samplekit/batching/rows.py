@@ -13,7 +13,7 @@ import numpy.typing as npt
 from samplekit.batching.options import TrainingOptions
 from samplekit.build import shift_rows
 from samplekit.packing import PackedRecord, Record
-from samplekit.packing.packed import running_positions
+from samplekit.packing.documents import running_positions
 from samplekit.packing.record import trusted_record
 from samplekit.sample.arrays import AnyArray, ArrayT, FloatArray, IntArray
 
@@ -182,6 +182,8 @@ def _extra(name: str, records: Sequence[Record]) -> AnyArray:
                 f"extra_fields names {name!r}, which records[{place}] lacks: it has {list(record.per_token)}"
             )
         found.append(values)
+    if len({values.dtype for values in found}) > 1:  # whole in some records, fractions in others
+        found = [values.astype(np.float32) for values in found]
     return cast("AnyArray", _joined(found, np.float32))
 
 

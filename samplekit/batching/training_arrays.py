@@ -12,7 +12,7 @@ from samplekit.batching.options import TrainingOptions
 from samplekit.batching.output import Output, output_for
 from samplekit.batching.rows import Flags, Rows, lay_out
 from samplekit.packing import Record
-from samplekit.packing.packed import running_positions
+from samplekit.packing.documents import running_positions
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray
 
 

@@ -10,7 +10,8 @@ from typing import cast
 import numpy as np
 
 from samplekit.errors import PackingError
-from samplekit.packing.record import Record, trusted_record
+from samplekit.packing.documents import running_positions
+from samplekit.packing.record import Origin, Record, split, trusted_record
 from samplekit.sample.arrays import AnyArray, ArrayT, FloatArray, IntArray, floats_array, freeze
 
 
@@ -25,11 +26,13 @@ class PackedRecord(Record):
         seq_lens: tokens of every document, int64 (S,), padding not among them.
         ids: every document's id; its place in what was packed, where it had none.
         pad_id: what the padding is filled with.
+        origins: every document's ``origin``.
     """
 
     seq_lens: IntArray
     ids: tuple[object, ...]
     pad_id: int
+    origins: tuple[Origin | None, ...]
 
     def __init__(self) -> None:
         raise TypeError("a PackedRecord is made by samplekit.pack or a StreamingPacker, not by hand")
@@ -43,20 +46,14 @@ class PackedRecord(Record):
         return freeze(numbers)
 
     @property
+    def document_lengths(self) -> IntArray:
+        """As ``seq_lens``."""
+        return self.seq_lens
+
+    @property
     def documents(self) -> list[Record]:
         """The documents as records again, each with its id and arrays; views of the row, without its positions."""
-        ends = np.cumsum(self.seq_lens).tolist()
-        starts = [0, *ends]
-        arrays = {name: values for name, values in self.per_token.items() if name != "positions"}
-        return [
-            trusted_record(
-                self.tokens[start:end],
-                None if self.loss_mask is None else self.loss_mask[start:end],
-                {name: values[start:end] for name, values in arrays.items()},
-                id=id_,
-            )
-            for start, end, id_ in zip(starts, ends, self.ids, strict=False)
-        ]
+        return split(self, self.seq_lens, self.ids, self.origins)
 
 
 def join(records: Sequence[Record], ids: Sequence[object], max_length: int, pad_id: int) -> PackedRecord:
@@ -84,18 +81,12 @@ def join(records: Sequence[Record], ids: Sequence[object], max_length: int, pad_
         "seq_lens": freeze(lengths),
         "ids": tuple(ids),
         "pad_id": pad_id,
+        "origin": None,
+        "origins": tuple(record.origin for record in records),
     }
     for name, value in fields.items():
         object.__setattr__(row, name, value)
     return row
-
-
-def running_positions(lengths: Sequence[int] | IntArray) -> IntArray:
-    """Count from 0 in every segment, int64 (sum of lengths,)."""
-    sizes = np.asarray(lengths, dtype=np.int64)
-    counted: IntArray = np.arange(int(sizes.sum()))
-    counted -= np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return counted
 
 
 def agreed(records: Sequence[Record]) -> list[Record]:
@@ -136,7 +127,14 @@ def _as_floats(record: Record, names: set[str]) -> Record:
     arrays: dict[str, AnyArray] = {
         name: floats_array(values, name) if name in names else values for name, values in record.per_token.items()
     }
-    return trusted_record(record.tokens, record.loss_mask, arrays, id=record.id, padding_length=record.padding_length)
+    return trusted_record(
+        record.tokens,
+        record.loss_mask,
+        arrays,
+        id=record.id,
+        padding_length=record.padding_length,
+        origin=record.origin,
+    )
 
 
 def _filled(parts: Sequence[ArrayT], padding: int, value: int) -> ArrayT:

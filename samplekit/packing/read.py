@@ -9,8 +9,9 @@ import numpy as np
 
 from samplekit.errors import PackingError, SampleError
 from samplekit.packing.record import Record
-from samplekit.packing.spellings import read_mask, read_padding, read_positions, without_padding
+from samplekit.packing.spellings import PER_TOKEN, read_documents, read_mask, refuse_unequal, without_padding
 from samplekit.sample import Sample
+from samplekit.sample.arrays import ids_array
 from samplekit.sample.kinds import describe_kind, is_mapping, is_sequence
 
 TOKENS_FIELDS: tuple[str, ...] = ("input_ids", "tokens", "token_ids", "ids")
@@ -21,9 +22,10 @@ def read_record(value: object, label: str, *, tokens_field: str = "auto", extra_
     """Read a record: a Record as it is, a Sample, a mapping of arrays, or the tokens themselves.
 
     A mapping says what trains by ``loss_mask``, TRL's ``completion_mask`` or ``assistant_masks`` (where it has several,
-    a token trains where all say so), or unshifted ``labels``; else every token does. ``seq_lengths``, ``position_ids``
-    or ``positions`` tell the documents of a row that is packed already; what ``attention_mask`` leaves out at either
-    end is left out. Of its other keys, advantages, logprobs, reference_logprobs and those asked for are read.
+    a token trains where all say so), or unshifted ``labels``; else every token does. ``seq_lengths``, ``position_ids``,
+    ``positions``, ``document_ids`` or an ``attention_mask`` that numbers them tell the documents of a row that is
+    packed already; what ``attention_mask`` leaves out at either end is left out. Of its other keys, advantages,
+    logprobs, reference_logprobs and those asked for are read.
 
     Args:
         value: what to read.
@@ -66,15 +68,17 @@ def _from_mapping(found: Mapping[str, Any], label: str, tokens_field: str, extra
             f"{label} holds no tokens under {' or '.join(map(repr, names))}, only {sorted(found)}: pass tokens_field"
         )
     _refuse_documents(found[key], label)
+    tokens = ids_array(found[key], "tokens")
     known = {"tokens", "loss_mask", "id", "padding_length", "positions", key}
     wanted = [name for name in dict.fromkeys((*_PER_TOKEN, *extra_fields)) if found.get(name) is not None]
     arrays = {name: found[name] for name in wanted if name not in known}
-    positions = read_positions(found, key)
+    refuse_unequal(found, key, len(tokens), (*PER_TOKEN, *arrays))
+    positions, padding = read_documents(found, key, len(tokens))
     record = Record(
-        found[key],
-        read_mask(found, key, label),
+        tokens,
+        read_mask(found, tokens, label),
         id=found.get("id"),
-        padding_length=read_padding(found, key),
+        padding_length=padding,
         **(arrays if positions is None else {"positions": positions, **arrays}),
     )
     seen = found.get("attention_mask")

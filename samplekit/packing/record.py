@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
 from samplekit.build import build_sample, refuse_labels
 from samplekit.errors import AlignmentError, PackingError, SampleError
+from samplekit.packing.documents import agreeing_positions, lengths_of, padding_of_numbers, positions_read
+from samplekit.packing.numbers_of_tokens import whole_numbers
 from samplekit.sample import Sample
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray, floats_array, freeze, ids_array
 from samplekit.sample.kinds import is_whole_number
@@ -19,6 +21,13 @@ RecordT = TypeVar("RecordT", bound="Record")
 _MASKS = ("weights", "mask")
 _KEYWORDS = ("advantages", "logprobs", "reference_logprobs")
 _OF_ROWS = ("positions", "document_ids")  # what says where a token stands in a row is not the service's
+
+
+class Origin(NamedTuple):
+    """What a sample holds beside arrays; the names are those of `samplekit.build_sample`."""
+
+    routed_experts_key: str | None
+    info: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +43,9 @@ class Record:
         loss_mask: how much each token trains, (W,): bool, int or float; None where all of them do.
         id: the record's name; None where its place in the batch names it.
         padding_length: how many of the last tokens are padding.
-        per_token: more arrays by name, each (W,): whole numbers of 0 or more become int64, other numbers float32.
-            ``positions`` says where a token stands in its document: it starts again at 0 with each.
+        per_token: more arrays by name, each (W,): whole numbers become int64, others and all logprobs and advantages
+            float32. ``positions`` says where a token stands in its document: it starts again at 0 with each. Or
+            ``document_ids`` numbers the documents, from 1, and the padding behind them is 0.
 
     Attributes:
         tokens: int64 (W,), read-only, as are all arrays.
@@ -43,6 +53,7 @@ class Record:
         id: as given.
         padding_length: as given.
         per_token: the other arrays by name.
+        origin: what else a sample held that this was made of, which `to_sample` gives back; None where there is none.
 
     Raises:
         AlignmentError: the arrays disagree about their length, or are empty or not 1-D.
@@ -54,6 +65,7 @@ class Record:
     id: object
     padding_length: int
     per_token: Mapping[str, AnyArray]
+    origin: Origin | None
 
     def __init__(
         self,
@@ -68,15 +80,17 @@ class Record:
         mask = None if loss_mask is None else floats_array(loss_mask, "loss_mask")
         if mask is not None:
             refuse_labels(mask)
-        arrays = {name: _numbers(values, name) for name, values in per_token.items()}
+        arrays = {name: _read(values, name) for name, values in per_token.items()}
         for name, values in {"loss_mask": ids if mask is None else mask, **arrays}.items():
             if len(values) != len(ids):
                 raise AlignmentError(
                     f"{name} holds {len(values)} values, tokens holds {len(ids)} tokens: give one value for each token"
                 )
-        _fill(
-            self, tokens=ids, loss_mask=mask, id=id, padding_length=_padding(padding_length, len(ids)), per_token=arrays
-        )
+        padding = _padding(padding_length, len(ids))
+        if "document_ids" in arrays:
+            padding = padding or padding_of_numbers(arrays["document_ids"])
+            arrays["positions"] = agreeing_positions(arrays, len(ids) - padding)
+        _fill(self, tokens=ids, loss_mask=mask, id=id, padding_length=padding, per_token=arrays, origin=None)
 
     @classmethod
     def from_sample(cls, sample: Sample, *, id: object = None) -> Record:  # noqa: A002 - as in __init__
@@ -104,7 +118,8 @@ class Record:
             for name, tensor in sample.loss_fn_inputs.items()
             if name != "target_tokens" and name not in _MASKS
         }
-        return trusted_record(tokens, sample.loss_mask, arrays, id=id)
+        origin = Origin(sample.routed_experts_key, dict(sample.info))
+        return trusted_record(tokens, sample.loss_mask, arrays, id=id, origin=origin)
 
     def to_sample(self) -> Sample:
         """Build the sample of this sequence, padding left out: what `samplekit.build_sample` makes of its arrays.
@@ -122,7 +137,23 @@ class Record:
         mask = np.ones(end, np.float32) if self.loss_mask is None else self.loss_mask[:end]
         arrays = {name: values[:end] for name, values in self.per_token.items() if name not in _OF_ROWS}
         known: dict[str, Any] = {name: arrays.pop(name) for name in _KEYWORDS if name in arrays}
+        if self.origin is not None:
+            known |= self.origin._asdict()
         return build_sample(self.tokens[:end], mask, extra=arrays, **known)
+
+    @property
+    def document_lengths(self) -> IntArray:
+        """Tokens of every document, int64 (S,): one, unless positions start again; padding is not among them."""
+        filled = self.length - self.padding_length
+        if not filled or "positions" not in self.per_token:
+            return np.array([filled], dtype=np.int64)
+        return lengths_of(self.per_token["positions"][:filled])
+
+    @property
+    def documents(self) -> list[Record]:
+        """The documents of the row as records, by their positions; the record itself where it is one."""
+        lengths = self.document_lengths
+        return [self] if len(lengths) == 1 else split(self, lengths, [self.id] * len(lengths))
 
     @property
     def length(self) -> int:
@@ -151,10 +182,36 @@ def trusted_record(
     *,
     id: object = None,  # noqa: A002 - as in Record
     padding_length: int = 0,
+    origin: Origin | None = None,
 ) -> Record:
     """Hold arrays that are known to be right and read-only, unchecked."""
-    record = object.__new__(Record)
-    return _fill(record, tokens=tokens, loss_mask=loss_mask, id=id, padding_length=padding_length, per_token=per_token)
+    return _fill(
+        object.__new__(Record),
+        tokens=tokens,
+        loss_mask=loss_mask,
+        id=id,
+        padding_length=padding_length,
+        per_token=per_token,
+        origin=origin,
+    )
+
+
+def split(
+    row: Record, lengths: IntArray, ids: Sequence[object], origins: Sequence[Origin | None] | None = None
+) -> list[Record]:
+    """Cut a row into its documents, views of it; what says where a token stands in a row is left out."""
+    ends = np.cumsum(lengths).tolist()
+    arrays = {name: values for name, values in row.per_token.items() if name not in _OF_ROWS}
+    return [
+        trusted_record(
+            row.tokens[start:end],
+            None if row.loss_mask is None else row.loss_mask[start:end],
+            {name: values[start:end] for name, values in arrays.items()},
+            id=id_,
+            origin=origin,
+        )
+        for start, end, id_, origin in zip([0, *ends[:-1]], ends, ids, origins or [None] * len(ids), strict=True)
+    ]
 
 
 def follows_on(record: Record, end: int) -> bool:
@@ -187,11 +244,7 @@ def _padding(padding_length: object, length: int) -> int:
     return int(padding_length)
 
 
-def _numbers(values: object, name: str) -> AnyArray:
-    """Read one more array, in the dtype that holds it exactly."""
-    try:
-        return ids_array(values, name)
-    except AlignmentError:
-        raise
-    except SampleError:
-        return floats_array(values, name)
+def _read(values: object, name: str) -> AnyArray:
+    if name == "positions":
+        return positions_read(values)
+    return floats_array(values, name) if name in _KEYWORDS else whole_numbers(values, name)

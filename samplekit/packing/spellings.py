@@ -2,88 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
 
-from samplekit.errors import AlignmentError, PackingError
-from samplekit.packing.packed import running_positions
+from samplekit.build import refuse_labels
+from samplekit.errors import AlignmentError, PackingError, SampleError
+from samplekit.packing.documents import (
+    padding_of_numbers,
+    positions_of_numbers,
+    positions_read,
+    refuse_other_starts,
+    running_positions,
+)
+from samplekit.packing.numbers_of_tokens import labels_array, whole_numbers
 from samplekit.packing.record import Record, trusted_record
-from samplekit.sample.arrays import AnyArray, IntArray, ids_array
+from samplekit.sample.arrays import AnyArray, FloatArray, IntArray, floats_array, ids_array
 
 MASKS = ("loss_mask", "completion_mask", "assistant_masks")
+PER_TOKEN = (*MASKS, "labels", "attention_mask", "positions", "position_ids", "document_ids")
 IGNORED = -100  # the label of what does not train in every dataset
 
 
-def read_positions(found: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - an array, or None
-    """Say where tokens stand in their documents: the row's own positions, or counted from its ``seq_lengths``.
+def refuse_unequal(found: Mapping[str, Any], key: str, length: int, names: Iterable[str]) -> None:
+    """Refuse an array that is not as long as the tokens.
 
     Args:
         found: the row.
         key: of its tokens.
+        length: how many there are.
+        names: of the arrays.
+
+    Raises:
+        AlignmentError: one is longer or shorter; the message names it.
     """
-    given = (found[name] for name in ("positions", "position_ids") if found.get(name) is not None)
-    positions = next(given, None)
-    if positions is not None or found.get("seq_lengths") is None:
-        return positions
-    lengths, behind = _documents(found, key)
-    return running_positions([*lengths.tolist(), behind])
+    for name in names:
+        values = found.get(name)
+        if values is None or not hasattr(values, "__len__") or getattr(values, "ndim", 1) != 1:
+            continue  # whoever reads it says what it is
+        if len(values) != length:
+            hint = "give one value for each token"
+            if len(values) > length:
+                hint += (
+                    "; where a trainer cuts input_ids and labels only, as TRL's SFTConfig(max_length=1024) does by "
+                    "default, pass it max_length=None"
+                )
+            raise AlignmentError(f"{name} holds {len(values)} values, {key} holds {length} tokens: {hint}")
 
 
-def read_padding(found: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - a whole number, which Record checks
-    """Count the padding at the end of a row, where the row says what it is."""
-    if found.get("padding_length") is not None:
-        return found["padding_length"]
+def read_documents(found: Mapping[str, Any], key: str, length: int) -> tuple[IntArray | None, int]:
+    """Say where tokens stand in their documents, and how many of the last are padding.
+
+    What tells: ``positions`` or ``position_ids``, ``seq_lengths``, ``document_ids``, or an ``attention_mask`` that
+    numbers the documents. Where there are several of these, every document must start again in the positions.
+
+    Args:
+        found: the row.
+        key: of its tokens.
+        length: how many there are.
+
+    Returns:
+        Positions, int64 (W,), or None where nothing tells; and the padding that the row says it has.
+
+    Raises:
+        SampleError: one of them is none, or positions run on where another one starts a document.
+    """
+    padding = 0
+    told: dict[str, IntArray] = {}
+    if found.get("document_ids") is not None:
+        numbers = whole_numbers(found["document_ids"], "document_ids")
+        told["document_ids"] = positions_of_numbers(numbers, "document_ids")
+        padding = padding_of_numbers(cast("IntArray", numbers))
     if found.get("seq_lengths") is not None:
-        return _documents(found, key)[1]
-    if found.get("document_ids") is None:
-        return 0
-    numbers = ids_array(found["document_ids"], "document_ids")
-    if len(numbers) != np.size(found[key]):
-        raise AlignmentError(
-            f"document_ids holds {len(numbers)} values, there are {np.size(found[key])} tokens: give one for each token"
-        )
-    filled = np.flatnonzero(numbers)
-    return len(numbers) - int(filled[-1]) - 1 if len(filled) else len(numbers)
+        lengths, padding = _lengths(found["seq_lengths"], key, length)
+        told["seq_lengths"] = running_positions([*lengths.tolist(), padding])
+    seen = _numbered(found.get("attention_mask"))
+    if seen is not None:
+        told["attention_mask"] = positions_of_numbers(seen, "attention_mask")
+    if found.get("padding_length") is not None:
+        padding = _plain_number(found["padding_length"])
+    name = next((name for name in ("positions", "position_ids") if found.get(name) is not None), None)
+    if name is not None:
+        told = {name: positions_read(found[name]), **told}
+    elif not told:
+        return None, padding
+    (first, positions), *others = told.items()
+    filled = slice(0, length - padding) if isinstance(padding, int) else slice(None)
+    for other, counted in others:
+        refuse_other_starts(positions[filled], counted[filled], first, other)
+    return positions, padding
 
 
-def _documents(found: Mapping[str, Any], key: str) -> tuple[IntArray, int]:
+def _lengths(given: object, key: str, length: int) -> tuple[IntArray, int]:
     """Read the documents' lengths, and count the tokens behind them."""
-    lengths = ids_array(found["seq_lengths"], "seq_lengths")
-    behind = np.size(found[key]) - int(lengths.sum())
+    lengths = ids_array(given, "seq_lengths")
+    behind = length - int(lengths.sum())
     if behind < 0:
         raise AlignmentError(
-            f"seq_lengths counts {int(lengths.sum())} tokens, there are {np.size(found[key])}: give the lengths of "
-            "this row's documents"
+            f"seq_lengths counts {int(lengths.sum())} tokens, {key} holds {length}: give the lengths of this row's "
+            "documents"
         )
     return lengths, behind
 
 
-def read_mask(found: Mapping[str, Any], key: str, label: str) -> Any:  # noqa: ANN401 - an array, or None
+def _plain_number(value: Any) -> Any:  # noqa: ANN401 - a whole number, which Record checks
+    """Take a number out of a 0-d tensor, as datasets give it in torch's format."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "detach") else value
+
+
+def attention_array(values: object) -> FloatArray:
+    """Read an attention_mask: 0 where there is padding, else 1, or the document's number.
+
+    Raises:
+        AlignmentError: it is empty or not 1-D. SampleError: a value is something else.
+    """
+    seen = floats_array(values, "attention_mask")
+    wrong = (seen < 0) | (seen % 1 != 0)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise SampleError(
+            f"attention_mask holds {seen[place]} at index {place}, expected 0 for padding, else 1 or the document's "
+            "number: pass the tokenizer's own"
+        )
+    return seen
+
+
+def _numbered(attention_mask: object) -> IntArray | None:
+    """Give the numbers of documents that an attention_mask may hold, (W,); None where it holds 0 and 1 only."""
+    if attention_mask is None:
+        return None
+    seen = attention_array(attention_mask)
+    return seen.astype(np.int64) if seen.max() > 1 else None
+
+
+def read_mask(found: Mapping[str, Any], tokens: IntArray, label: str) -> AnyArray | None:
     """Say what trains: where every mask says so and no label is ignored; None where there is neither.
 
     Raises:
-        PackingError: a label is another id than its token. AlignmentError: arrays disagree about their length.
+        PackingError: a label is another id than its token. SampleError: a mask holds no numbers, or labels.
     """
-    masks: list[Any] = [found[name] for name in MASKS if found.get(name) is not None]
+    masks: list[AnyArray] = [_mask(found[name], name) for name in MASKS if found.get(name) is not None]
     if found.get("labels") is not None:
-        masks.append(_labelled(np.asarray(found["labels"]), np.asarray(found[key]), label))
+        masks.append(_labelled(labels_array(found["labels"]), tokens, label))
     if len(masks) < 2:
         return masks[0] if masks else None
-    arrays = [np.asarray(values) for values in masks]
-    if len({values.shape for values in arrays}) > 1:
-        raise AlignmentError("masks and labels differ in length: give one value for each token")
-    trains = np.logical_and.reduce([values != 0 for values in arrays])
-    return np.where(trains, arrays[0], 0)
+    trains = np.logical_and.reduce([values != 0 for values in masks])
+    return np.where(trains, masks[0], 0)
 
 
-def _labelled(labels: AnyArray, tokens: AnyArray, label: str) -> AnyArray:
+def _mask(values: object, name: str) -> FloatArray:
+    mask = floats_array(values, name)
+    try:
+        refuse_labels(mask)
+    except SampleError as error:
+        raise error.reworded(error.message.replace("loss_mask", name)) from error
+    return mask
+
+
+def _labelled(labels: IntArray, tokens: IntArray, label: str) -> AnyArray:
     """Tell where labels are not ignored; each must be its own token's id, for it is shifted later."""
-    if labels.shape != tokens.shape:
-        raise AlignmentError(
-            f"labels has shape {labels.shape}, the tokens have {tokens.shape}: give one label for each token"
-        )
     trains = labels != IGNORED
     strayed = np.flatnonzero(trains & (labels != tokens))
     if len(strayed):
@@ -99,16 +177,15 @@ def without_padding(record: Record, attention_mask: object, label: str) -> Recor
     """Leave out the padding that a dataset has put at either end.
 
     Raises:
-        PackingError: the mask leaves out tokens inside, all of them, or has another length than the tokens.
+        PackingError: the mask leaves out tokens inside, or all of them. SampleError: it is no such mask.
     """
-    seen = np.asarray(attention_mask) != 0
-    if seen.shape == (record.length,) and bool(seen.all()):
+    seen = attention_array(attention_mask) != 0
+    if bool(seen.all()):
         return record
     places = np.flatnonzero(seen)
-    if seen.shape != (record.length,) or not len(places) or places[-1] - places[0] + 1 != len(places):
+    if not len(places) or places[-1] - places[0] + 1 != len(places):
         raise PackingError(
-            f"{label}['attention_mask'] leaves out all tokens or some inside, or has another length than the tokens: "
-            "only padding at the ends can be left out"
+            f"{label}['attention_mask'] leaves out all tokens or some inside: only padding at the ends can be left out"
         )
     kept = slice(int(places[0]), int(places[-1]) + 1)
     mask = None if record.loss_mask is None else record.loss_mask[kept]

@@ -110,10 +110,20 @@ def test_the_case_of_the_field_comes_back_whole():
     assert [part.tolist() for part in returned] == [[-0.1, -0.2], [-1, -2, -3, -4]]
 
 
-def test_padding_added_behind_is_left_out_and_other_shapes_are_refused():
+def test_padding_added_behind_is_left_out_where_it_is_told_and_other_shapes_are_refused():
     found = SampleBatch([Record([1, 2]), Record([3, 4])])
-    assert [part.tolist() for part in unpack([1, 2, 3, 4, 0, 0], found)] == [[1, 2], [3, 4]]
-    for values in ([1, 2, 3], [[1, 2, 3], [1, 2, 3]], np.zeros((3, 2)), np.zeros((2, 2, 5))):
+    assert [part.tolist() for part in unpack([1, 2, 3, 4, 0, 0], found, shifted=False, pad_to_multiple_of=6)] == [
+        [1, 2],
+        [3, 4],
+    ]
+    for values in (
+        [1, 2, 3, 4, 0, 0],
+        np.arange(20.0),
+        [1, 2, 3],
+        [[1, 2, 3], [1, 2, 3]],
+        np.zeros((3, 2)),
+        np.zeros((2, 2, 5)),
+    ):
         with pytest.raises(AlignmentError, match="per_token has shape"):
             unpack(values, found)
 
