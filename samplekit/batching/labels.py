@@ -32,8 +32,7 @@ def labels_from_mask(tokens: object, loss_mask: object, *, ignore_index: int = -
         SampleError: a value is no token id or no finite number, and the message names the index; or ``ignore_index`` is
             no whole number, or the id of a token that trains.
     """
-    if not is_whole_number(ignore_index) or not -(2**63) <= ignore_index < 2**63:
-        raise SampleError(f"ignore_index is {shown(ignore_index)}, expected a whole number of 64 bits: use -100")
+    ignore_index = ignored_label(ignore_index)
     ids = ids_array(tokens, "tokens")
     mask = floats_array(loss_mask, "loss_mask")
     if len(mask) != len(ids):
@@ -46,3 +45,14 @@ def labels_from_mask(tokens: object, loss_mask: object, *, ignore_index: int = -
     labels = np.where(trains, ids, np.int64(ignore_index))
     labels[0] = ignore_index
     return labels
+
+
+def ignored_label(value: object) -> int:
+    """Read the label of what does not train.
+
+    Raises:
+        SampleError: it is no whole number that int64 holds.
+    """
+    if not is_whole_number(value) or not -(2**63) <= value < 2**63:
+        raise SampleError(f"ignore_index is {shown(value)}, expected a whole number of 64 bits: use -100")
+    return int(value)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from samplekit.batching.labels import ignored_label
+from samplekit.packing.pack import read_pad_id
 from samplekit.sample.kinds import is_whole_number
 
 PositionMode: TypeAlias = Literal["preserve", "sequence"]
@@ -46,8 +48,9 @@ class TrainingOptions:
         self._refuse_misplaced_extras()
         if self.position_mode not in ("preserve", "sequence"):
             raise ValueError(f"position_mode is {self.position_mode!r}, expected 'preserve' or 'sequence'")
-        if not is_whole_number(self.ignore_index):
-            raise ValueError(f"ignore_index is {self.ignore_index!r}, expected a whole number such as -100")
+        ignored_label(self.ignore_index)
+        if self.pad_id is not None:
+            read_pad_id(self.pad_id)
         multiple = self.pad_to_multiple_of
         if multiple is not None and (not is_whole_number(multiple) or multiple < 1):
             raise ValueError(f"pad_to_multiple_of is {multiple!r}, expected a whole number of 1 or more")

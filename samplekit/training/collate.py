@@ -12,13 +12,15 @@ import numpy as np
 import torch
 
 from samplekit.batching.frameworks import hf_of, own_labels
+from samplekit.batching.labels import ignored_label
 from samplekit.batching.options import TrainingOptions
 from samplekit.batching.rows import Rows, filled_up, lay_out
+from samplekit.batching.training_arrays import refuse_ignored_id
 from samplekit.errors import PackingError
 from samplekit.packing import Oversize, Record, read_record
 from samplekit.packing.lengths import OVERSIZE, whole_number
-from samplekit.packing.pack import cut_record
-from samplekit.packing.record import trusted_record
+from samplekit.packing.pack import cut_record, read_pad_id
+from samplekit.sample.kinds import shown
 from samplekit.training.columns import read_together
 
 
@@ -35,15 +37,16 @@ class PackingCollator:
         packed: True lays all items end to end, (1, N), with position_ids, cu_seq_lens_q/k and max_length_q/k and no
             attention_mask, for a 2-D one would let documents see each other. False gives rows (B, T), padded, with
             their attention_mask.
-        ignore_index: the label of what does not train; trainers count on -100.
+        ignore_index: the label of what does not train; trainers count on -100. Labels of a dataset ignore by -100,
+            whatever this is.
         pad_to_multiple_of: makes N, or T, a multiple of it.
-        oversize: what happens to longer items: ``"error"``, ``"truncate"`` or ``"truncate_left"``; a collator drops
-            nothing.
+        oversize: what happens to longer items: ``"error"``, ``"truncate"`` or ``"truncate_left"``, which both cut
+            padding first; a collator drops nothing.
         padding_side: where rows are padded, ``"right"`` or ``"left"``; `samplekit.unpack` reads either way back from
             the attention_mask.
 
     Raises:
-        PackingError: an argument is not what it should be.
+        PackingError: an argument is not what it should be. SampleError: ignore_index is none.
     """
 
     def __init__(
@@ -58,13 +61,13 @@ class PackingCollator:
         padding_side: Literal["right", "left"] = "right",
     ) -> None:
         if oversize not in OVERSIZE or oversize == "drop":
-            raise PackingError(f"oversize is {oversize!r}, expected 'error', 'truncate' or 'truncate_left'")
+            raise PackingError(f"oversize is {shown(oversize)}, expected 'error', 'truncate' or 'truncate_left'")
         if padding_side not in ("right", "left"):
-            raise PackingError(f"padding_side is {padding_side!r}, expected 'right' or 'left'")
+            raise PackingError(f"padding_side is {shown(padding_side)}, expected 'right' or 'left'")
         self.max_length = whole_number(max_length, "max_length")
-        self.pad_id = whole_number(pad_id, "pad_id") if pad_id != 0 else 0
+        self.pad_id = read_pad_id(pad_id)
         self.packed = packed
-        self.ignore_index = ignore_index
+        self.ignore_index = ignored_label(ignore_index)
         self.pad_to_multiple_of = None
         if pad_to_multiple_of is not None:
             self.pad_to_multiple_of = whole_number(pad_to_multiple_of, "pad_to_multiple_of")
@@ -75,13 +78,15 @@ class PackingCollator:
         """Collate items: Records, packed rows, Samples, or mappings with ``input_ids``.
 
         Mappings are read in the spellings of datasets: what trains by ``loss_mask``, ``completion_mask``,
-        ``assistant_masks`` or unshifted ``labels``, documents of a packed row by ``seq_lengths`` or ``position_ids``.
+        ``assistant_masks`` or unshifted ``labels``, documents of a packed row by ``seq_lengths``, ``position_ids``,
+        ``document_ids`` or an ``attention_mask`` that numbers them.
 
         Returns:
             Tensors by the names of the model's arguments.
 
         Raises:
-            PackingError: an item is longer than max_length, or there is none.
+            PackingError: an item is longer than max_length, or there is none; or some items have a mask or labels and
+                others have none. ValueError: ignore_index is a token of the items.
         """
         if not features:
             raise PackingError("features is empty, expected at least one item: skip the batch")
@@ -93,7 +98,8 @@ class PackingCollator:
     def _one_by_one(self, features: Sequence[Any]) -> Rows:
         records = [self._fitted(read_record(item, f"features[{place}]"), place) for place, item in enumerate(features)]
         some_are_numbered = any("positions" in record.per_token for record in records)
-        return lay_out(_all_masked(records), TrainingOptions(), number=some_are_numbered)
+        _refuse_some_masked(records)
+        return lay_out(records, TrainingOptions(), number=some_are_numbered)
 
     def _fitted(self, record: Record, place: int) -> Record:
         if record.length <= self.max_length:
@@ -103,7 +109,8 @@ class PackingCollator:
                 f"features[{place}] holds {record.length} tokens, max_length is {self.max_length}: cut or drop it when "
                 "the dataset is made, raise max_length, or say oversize='truncate'"
             )
-        return cut_record(record, self.max_length, self.oversize)
+        without = max(record.length - record.padding_length, self.max_length)
+        return cut_record(cut_record(record, without, "truncate"), self.max_length, self.oversize)
 
     def _end_to_end(self, rows: Rows) -> dict[str, Any]:
         rows = filled_up(rows, -len(rows.tokens) % (self.pad_to_multiple_of or 1), self.pad_id)
@@ -111,6 +118,7 @@ class PackingCollator:
 
     def _padded(self, rows: Rows) -> dict[str, torch.Tensor]:
         _refuse_documents(rows)
+        refuse_ignored_id(rows, self.ignore_index)
         width = int(rows.widths.max())
         shape = (len(rows.widths), width + -width % (self.pad_to_multiple_of or 1))
         ids = np.full(shape, self.pad_id, np.int64)
@@ -139,19 +147,12 @@ def _refuse_documents(rows: Rows) -> None:
         )
 
 
-def _all_masked(records: Sequence[Record]) -> list[Record]:
-    """Give every record a mask where one has: a batch may mix rows that train whole with others."""
-    if all(record.loss_mask is None for record in records):
-        return list(records)
-    return [
-        record
-        if record.loss_mask is not None
-        else trusted_record(
-            record.tokens,
-            np.ones(record.length, np.float32),
-            record.per_token,
-            id=record.id,
-            padding_length=record.padding_length,
+def _refuse_some_masked(records: Sequence[Record]) -> None:
+    """Refuse a batch in which only some items say what trains: a mask that was forgotten would train all."""
+    lacking = [place for place, record in enumerate(records) if record.loss_mask is None]
+    if lacking and len(lacking) < len(records):
+        having = next(place for place, record in enumerate(records) if record.loss_mask is not None)
+        raise PackingError(
+            f"features {shown(lacking)} have no mask or labels, features[{having}] has: give all items one or none, a "
+            "mask of ones where the whole item trains"
         )
-        for record in records
-    ]

@@ -21,7 +21,7 @@ from samplekit.packing.spellings import IGNORED, MASKS
 from samplekit.sample.arrays import AnyArray, IntArray
 from samplekit.sample.kinds import is_mapping
 
-_ONE_BY_ONE = ("seq_lengths", "position_ids", "positions", "padding_length", "document_ids")
+_ONE_BY_ONE = ("seq_lengths", "position_ids", "positions", "padding_length", "document_ids")  # what is in rows
 Columns = dict[str, Sequence[Any]]
 
 
@@ -58,7 +58,7 @@ def _laid(columns: Columns) -> Rows:
         raise _UnlikeError
     tokens = _whole(columns["input_ids"], typecode="Q")  # read four times as fast as "q"; beyond 2**63 it is negative
     _refuse_bools(tokens, columns["input_ids"], widths)
-    if tokens.min() < 0 or ("attention_mask" in columns and not _flags(columns["attention_mask"]).all()):
+    if tokens.min() < 0 or ("attention_mask" in columns and not _all_attended(columns["attention_mask"])):
         raise _UnlikeError
     sizes = np.array(widths, dtype=np.int64)
     return Rows(sizes, np.zeros(len(sizes), np.int64), tokens, _trained(columns, tokens), None, {})
@@ -98,6 +98,13 @@ def _flags(values: Sequence[Any]) -> Flags:
     if joined.dtype.kind not in "biuf" or not (joined.min() >= 0 and joined.max() < np.inf):  # NaN is neither
         raise _UnlikeError
     return joined.astype(np.bool_)
+
+
+def _all_attended(values: Sequence[Any]) -> bool:
+    """Tell whether attention masks hold 1 only: 0 is padding, and other numbers are those of documents."""
+    if set(map(type, values)) == {list}:
+        return all(part.count(1) == len(part) for part in values)
+    return bool((_joined(values) == 1).all())
 
 
 def _joined(values: Sequence[Any]) -> AnyArray:
