@@ -18,7 +18,6 @@ from samplekit.sample.kinds import is_whole_number, shown
 
 Untrained: TypeAlias = Literal["keep", "drop"]
 UNTRAINED: tuple[str, ...] = ("keep", "drop")
-_FRACTIONS = ("advantages", "logprobs", "reference_logprobs")
 _ID_LIMIT = 2**63
 
 
@@ -135,8 +134,7 @@ def read_document(value: object, place: int) -> Record:
         raise PackingError(
             f"records[{place}] holds several documents already, expected one: pack the documents themselves"
         )
-    whole = {name for name in _FRACTIONS if name in record.per_token and record.per_token[name].dtype.kind != "f"}
-    return with_floats(record, whole)  # logprobs of a record that happen to be whole are fractions all the same
+    return record
 
 
 def with_floats(record: Record, names: set[str]) -> Record:
@@ -146,7 +144,14 @@ def with_floats(record: Record, names: set[str]) -> Record:
     arrays = {
         name: floats_array(values, name) if name in names else values for name, values in record.per_token.items()
     }
-    return trusted_record(record.tokens, record.loss_mask, arrays, id=record.id, padding_length=record.padding_length)
+    return trusted_record(
+        record.tokens,
+        record.loss_mask,
+        arrays,
+        id=record.id,
+        padding_length=record.padding_length,
+        origin=record.origin,
+    )
 
 
 def cut_record(record: Record, max_length: int, oversize: str) -> Record:
@@ -158,7 +163,7 @@ def cut_record(record: Record, max_length: int, oversize: str) -> Record:
     arrays = {name: values[kept] for name, values in record.per_token.items()}
     lost = record.length - max_length if oversize == "truncate" else 0
     padding = min(max(record.padding_length - lost, 0), max_length)
-    return trusted_record(record.tokens[kept], mask, arrays, id=record.id, padding_length=padding)
+    return trusted_record(record.tokens[kept], mask, arrays, id=record.id, padding_length=padding, origin=record.origin)
 
 
 def id_of(record: Record, place: int) -> object:

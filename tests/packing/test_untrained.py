@@ -95,6 +95,19 @@ def test_an_error_names_a_record_by_its_id_too():
         streamed([DOCUMENTS["fits"], DOCUMENTS["tail"]])
 
 
+@pytest.mark.parametrize("max_length", [5, 3])
+def test_what_a_sample_holds_beside_arrays_comes_back_from_a_row_and_of_a_cut_sample_too(max_length):
+    sample = build_sample([1, 2, 3, 4, 5], [0, 1, 1, 1, 1], routed_experts_key="k", info={"source": "a:1"})
+    record = Record.from_sample(sample)
+    rows = pack([record], max_length, pad_id=0, oversize="truncate")
+    packer = StreamingPacker(max_length, pad_id=0, oversize="truncate")
+    for row in (rows[0], *packer.add(record)):
+        (document,) = row.documents
+        built = document.to_sample()
+        assert built.tokens.tolist() == [1, 2, 3, 4, 5][:max_length]
+        assert (built.routed_experts_key, built.info["source"]) == ("k", "a:1")
+
+
 def dtypes(rows, name):
     return {str(row.per_token[name].dtype) for row in rows}
 
