@@ -19,7 +19,7 @@ import torch
 from samplekit.errors import SampleError
 from samplekit.training.evaluate import Evaluation, Settings, evaluate
 from samplekit.training.positions import views
-from samplekit.training.rows import listed
+from samplekit.training.rows import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def compute_loss(
 def as_tensors(policy_logprobs: Sequence[Any]) -> list[torch.Tensor]:
     """Give rows as tensors: those that are stay as they are, arrays are copied."""
     return [
-        row if isinstance(row, torch.Tensor) else _copied(row) for row in listed(policy_logprobs, "policy_logprobs")
+        row if isinstance(row, torch.Tensor) else _copied(row) for row in entries_of(policy_logprobs, "policy_logprobs")
     ]
 
 

@@ -40,7 +40,7 @@ def as_rows(
         AlignmentError: not one row a sample, or not one value a position; the message names the sample.
         SampleError: there is no sample, something else than one, or a row that holds no floats.
     """
-    rows = listed(policy_logprobs, what)
+    rows = entries_of(policy_logprobs, what)
     refuse_others(samples)
     if not len(samples):
         raise SampleError("samples is empty, expected at least one: skip the step")
@@ -51,7 +51,7 @@ def as_rows(
     return [_row(row, sample, index, what) for index, (row, sample) in enumerate(zip(rows, samples, strict=True))]
 
 
-def listed(values: object, name: str) -> Sequence[Any]:
+def entries_of(values: object, name: str) -> Sequence[Any]:
     """Give the entries of a list, a tuple or an array.
 
     Raises:
@@ -75,7 +75,7 @@ def refuse_others(samples: Sequence[Sample]) -> None:
     Raises:
         SampleError: it names what was found; a mapping of the service becomes a Sample by ``Sample.from_wire``.
     """
-    for index, sample in enumerate(listed(samples, "samples")):
+    for index, sample in enumerate(entries_of(samples, "samples")):
         if not isinstance(sample, Sample):
             raise SampleError(
                 f"samples[{index}] is {describe_kind(sample)}, expected a Sample: use Sample.from_wire for a mapping"
