@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from samplekit.errors import AlignmentError
-from samplekit.rollouts.numbering import group_codes, refuse_single
+from samplekit.rollouts.numbering import any_in_group, group_codes, refuse_single
 from samplekit.rollouts.scores import DoubleArray, finite_numbers
 from samplekit.rollouts.settings import Baseline, Scale, refuse_settings
 from samplekit.sample.arrays import IntArray
-
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 _ROUNDINGS = 4  # how many units in the last place two rewards may differ by and still be called equal
 _LEAST_UNIT, _LEAST_NARROW_UNIT = 2.0**-53, 2.0**-24  # the step below 1.0 in float64 and in float32
@@ -72,10 +69,10 @@ def group_advantages(
             f"{_unmatched(len(values), codes, names)} has no counterpart"
         )
     refuse_single(codes, lambda index: _place(index, codes, names), "sample several completions of every prompt")
-    return _compared(values, codes, len(names), scale, baseline, ddof, floor)
+    return _advantages(values, codes, len(names), scale, baseline, ddof, floor)
 
 
-def _compared(
+def _advantages(
     rewards: DoubleArray, codes: IntArray, num_groups: int, scale: str, baseline: str, ddof: int, floor: float
 ) -> DoubleArray:
     """Do the arithmetic, in float64 and without a loop over groups."""
@@ -102,18 +99,11 @@ def _rounding(rewards: DoubleArray, codes: IntArray, low: DoubleArray, spread: D
     broken = rewards != np.rint(rewards)
     # where one was rounded to float32, the doubles beside it may be the same number before it was
     fits = rewards == rewards.astype(np.float32)
-    narrow = _any_in_group(broken & fits, codes, len(low))
+    narrow = any_in_group(broken & fits, codes, len(low))
     unit = np.where(narrow, np.spacing(largest.astype(np.float32)), np.spacing(largest))
-    least = np.where(_any_in_group(~fits, codes, len(low)), _LEAST_UNIT, _LEAST_NARROW_UNIT)
+    least = np.where(any_in_group(~fits, codes, len(low)), _LEAST_UNIT, _LEAST_NARROW_UNIT)
     unit = np.maximum(unit, least)
-    return np.where(_any_in_group(broken, codes, len(low)), _ROUNDINGS * unit, 0.0)
-
-
-def _any_in_group(found: BoolArray, codes: IntArray, num_groups: int) -> BoolArray:
-    """Tell which groups hold a member for which something was found, bool (num_groups,)."""
-    told = np.zeros(num_groups, dtype=np.bool_)
-    told[codes[found]] = True
-    return told
+    return np.where(any_in_group(broken, codes, len(low)), _ROUNDINGS * unit, 0.0)
 
 
 def _place(index: int, codes: IntArray | None, names: list[Any]) -> str:

@@ -84,15 +84,11 @@ class Completion:
         reason = self.stop_reason.lower().replace("-", "_")
         return reason.removeprefix("stop_reason_").removeprefix("finish_reason_") in _CUT
 
-    def with_reward(self, reward: float) -> Completion:
-        """Give the same completion with a score."""
-        return Completion(
-            self.tokens,
-            self.logprobs,
-            reward=reward,
-            stop_reason=self.stop_reason,
-            routed_experts_key=self.routed_experts_key,
-        )
+    def with_reward(self, reward: float | None) -> Completion:
+        """Give the same completion with a score, or without one; tokens and logprobs are not checked again."""
+        number = None if reward is None else checked_reward(reward, "completion.reward")
+        scored: Completion = rebuild(type(self), {**vars(self), "reward": number})
+        return scored
 
     def __eq__(self, other: object) -> bool:
         return (

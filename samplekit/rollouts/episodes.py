@@ -6,24 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from samplekit.errors import AlignmentError, SampleError
-from samplekit.rollouts.advantages import BoolArray
-from samplekit.rollouts.listed import listed, several
-from samplekit.rollouts.numbering import numbered, refuse_single
+from samplekit.errors import SampleError
+from samplekit.rollouts.listed import several
+from samplekit.rollouts.numbering import BoolArray, numbered, refuse_single
 from samplekit.rollouts.prefixes import prefix_runs
 from samplekit.rollouts.sample_list import Drop, SampleList
-from samplekit.rollouts.scores import DoubleArray, finite_numbers
 from samplekit.rollouts.sequence import Part, build_sequence
 from samplekit.rollouts.settings import (
     Baseline,
     Overlong,
     Scale,
-    refuse_length,
+    refuse_builder_settings,
     refuse_no_flag,
-    refuse_overlong,
-    refuse_settings,
 )
-from samplekit.rollouts.standing import Standing, compare, constant, refuse_beyond_float32
+from samplekit.rollouts.standing import Standing, compare, given_advantages, refuse_beyond_float32
 from samplekit.rollouts.trajectory import Trajectory, group_keys
 from samplekit.sample import Sample
 from samplekit.sample.arrays import IntArray
@@ -63,10 +59,11 @@ def build_trajectory_samples(
 
     Returns:
         The samples in the order of the input, each with weights, logprobs and advantages, and its group, group_size,
-        reward, source and steps (their indices) in info; and, where its trajectory trains in several, run (its number
-        among them, from 0) and num_runs, which `SampleList.num_split` counts. ``.dropped`` counts the completions that
-        train in none of them, one a step, by reason: degenerate, overlong, empty (no token was sampled), no_room (the
-        prompt alone fills max_length), alone (``overlong="drop"`` left one trajectory of a group).
+        reward, source, steps (their indices) and stop_reason (of the last of them) in info; and, where its trajectory
+        trains in several, run (its number among them, from 0) and num_runs, which `SampleList.num_split` counts.
+        ``.dropped`` counts the completions that train in none of them, one a step, by reason: degenerate, overlong,
+        empty (no token was sampled), no_room (the prompt alone fills max_length), alone (``overlong="drop"`` left one
+        trajectory of a group).
 
     Raises:
         SampleError: a trajectory has no reward and no advantage is given, is the only one of its group, has an
@@ -74,34 +71,34 @@ def build_trajectory_samples(
             setting is none.
         AlignmentError: advantages and trajectories differ in number.
     """
-    refuse_settings(scale, baseline)
-    refuse_length(max_length)
-    refuse_overlong(overlong)
+    refuse_builder_settings(scale, baseline, overlong, max_length, drop_degenerate)
     refuse_no_flag(merge, "merge")
-    refuse_no_flag(drop_degenerate, "drop_degenerate")
     items = several(trajectories, Trajectory, "trajectories")
-    if not items:
-        _refuse_surplus(advantages)
-        return SampleList()
     codes, _ = numbered(group_keys(items))
     too_long = np.array([overlong != "keep" and _is_overlong(item, max_length) for item in items], dtype=np.bool_)
     counts = ~too_long if overlong == "drop" else np.ones(len(items), dtype=np.bool_)
-    if advantages is None:
-        standing = _compared(items, codes, counts, scale, baseline)
+    if advantages is not None:
+        standing = given_advantages(advantages, codes, counts, "trajectory")
+    elif items:
+        standing = _of_rewards(items, codes, counts, scale, baseline)
     else:
-        standing = _given(advantages, codes, counts)
+        return SampleList()
     samples: list[Sample] = []
     drops: list[Drop] = []
     for number, item in enumerate(items):
         parts = [Part(step.prompt, step.completion, float(standing.advantages[number])) for step in item.steps]
-        dropped = "overlong" if too_long[number] else _reason(standing, number, drop_degenerate)
+        dropped = "overlong" if too_long[number] else standing.reason(number, drop_degenerate)
         reasons = [dropped or part.without_room(max_length) for part in parts]
         drops += _drops(number, item, reasons)
         info = _info(number, item, int(standing.sizes[number]))
         kept = [index for index, reason in enumerate(reasons) if reason is None]
         runs = _runs(item, kept, merge, max_length)
         samples += [
-            build_sequence([parts[index] for index in run], max_length, {**info, "steps": run, **_split(place, runs)})
+            build_sequence(
+                [parts[index] for index in run],
+                max_length,
+                {**info, **_stop(item, run), "steps": run, **_split(place, runs)},
+            )
             for place, run in enumerate(runs)
         ]
     return SampleList(samples, drops)
@@ -114,11 +111,10 @@ def _is_overlong(item: Trajectory, max_length: int | None) -> bool:
     return max_length is not None and any(len(step.prompt) + step.completion.length > max_length for step in item.steps)
 
 
-def _reason(standing: Standing, number: int, drop_degenerate: bool) -> str | None:
-    """Say why a whole trajectory that is not overlong trains in no sample; None where it may."""
-    if standing.alone[number]:
-        return "alone"
-    return "degenerate" if drop_degenerate and standing.degenerate[number] else None
+def _stop(item: Trajectory, run: Sequence[int]) -> dict[str, str]:
+    """Note why the last step of a sample ended."""
+    reason = item.steps[run[-1]].completion.stop_reason
+    return {} if reason is None else {"stop_reason": reason}
 
 
 def _split(place: int, runs: Sequence[object]) -> dict[str, int]:
@@ -126,7 +122,7 @@ def _split(place: int, runs: Sequence[object]) -> dict[str, int]:
     return {"run": place, "num_runs": len(runs)} if len(runs) > 1 else {}
 
 
-def _compared(
+def _of_rewards(
     items: Sequence[Trajectory], codes: IntArray, counts: BoolArray, scale: Scale, baseline: Baseline
 ) -> Standing:
     for number, item in enumerate(items):
@@ -146,26 +142,6 @@ def _compared(
 def _place(number: int, item: Trajectory) -> str:
     named = "" if item.group is None else f" (group {item.group!r})"
     return f"trajectories[{number}]{named}"
-
-
-def _refuse_surplus(advantages: object) -> None:
-    """Refuse advantages where there is no trajectory."""
-    given = [] if advantages is None else listed(advantages, "advantages", "one value for every trajectory")
-    if given:
-        raise AlignmentError(f"advantages holds {len(given)} values, expected one for each of 0 trajectories")
-
-
-def _given(advantages: object, codes: IntArray, counts: BoolArray) -> Standing:
-    """Take advantages as they are given."""
-    advice = "repair what gives the trajectories their advantages"
-    values: DoubleArray = finite_numbers(advantages, "advantages", member="trajectory", advice=advice)
-    if len(values) != len(codes):
-        raise AlignmentError(
-            f"advantages holds {len(values)} values, expected one for each of {len(codes)} trajectories"
-        )
-    nobody = np.zeros(len(codes), dtype=np.bool_)
-    sizes = np.bincount(codes[counts], minlength=int(codes.max()) + 1)[codes]
-    return Standing(values, sizes, nobody, constant(np.where(counts, values, 0.0), codes))
 
 
 def _runs(item: Trajectory, kept: Sequence[int], merge: bool, max_length: int | None) -> list[list[int]]:

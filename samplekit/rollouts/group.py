@@ -76,11 +76,12 @@ class Group:
             raise AlignmentError(
                 f"rewards holds {len(values)} values, expected one for each of {len(self)} completions"
             )
-        scored = [
+        scored = tuple(
             item.with_reward(checked_reward(value, f"rewards[{index}]"))
             for index, (item, value) in enumerate(zip(self.completions, values, strict=True))
-        ]
-        return Group(self.prompt, scored, id=self.id, prompt_logprobs=self.prompt_logprobs)
+        )
+        copied: Group = rebuild(type(self), {**vars(self), "completions": scored})
+        return copied
 
     def __len__(self) -> int:
         return len(self.completions)

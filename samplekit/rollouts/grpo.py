@@ -9,24 +9,23 @@ import numpy as np
 from samplekit.errors import SampleError
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.members import Member, members_of
-from samplekit.rollouts.numbering import numbered, refuse_single
+from samplekit.rollouts.numbering import BoolArray, numbered, refuse_single
 from samplekit.rollouts.sample_list import Drop, SampleList
 from samplekit.rollouts.sequence import Part, build_sequence
 from samplekit.rollouts.settings import (
     Baseline,
     Overlong,
     Scale,
-    refuse_length,
-    refuse_no_flag,
-    refuse_overlong,
-    refuse_settings,
+    refuse_builder_settings,
 )
-from samplekit.rollouts.standing import Standing, compare, refuse_beyond_float32
+from samplekit.rollouts.standing import Standing, compare, given_advantages, refuse_beyond_float32
+from samplekit.sample.arrays import IntArray
 
 
 def build_grpo_samples(
     groups: Iterable[Group],
     *,
+    advantages: object = None,
     scale: Scale = "std",
     baseline: Baseline = "mean",
     drop_degenerate: bool = True,
@@ -47,10 +46,11 @@ def build_grpo_samples(
         [[0.0, 0.5], [0.0, -0.5, -0.5]]
 
     Args:
-        groups: every completion of them scored; two or more a group.
+        groups: every completion of them scored, unless advantages are given; two or more a group.
+        advantages: one number a completion, in the order of the groups, shape (N,), instead of comparing rewards.
         scale: as `group_advantages` takes it, which divides squares by G - 1.
         baseline: as `group_advantages` takes it.
-        drop_degenerate: leave out groups whose rewards are all equal; False keeps them, with advantages of 0.
+        drop_degenerate: leave out groups whose advantages are all 0, for their rewards are equal; False keeps them.
         overlong: ``"keep"`` trains overlong completions, cut to max_length; ``"mask"`` lets them count in their group's
             baseline and builds no sample of them; ``"drop"`` does as if they had not been sampled.
         max_length: the most tokens of prompt and completion together; the end of what is longer is cut off.
@@ -62,29 +62,27 @@ def build_grpo_samples(
         (``"drop"`` left one completion of a group).
 
     Raises:
-        SampleError: a completion has no reward, or one so large that float32 cannot hold its advantage, a group has one
-            completion only, or a setting is none.
+        SampleError: a completion has no reward and no advantage is given, or a reward so large that float32 cannot hold
+            its advantage, a group has one completion only, or a setting is none.
+        AlignmentError: advantages and completions differ in number.
 
     Source: Shao et al. 2024, DeepSeekMath, section 4.1.2; leaving out degenerate groups and overlong completions: Yu et
     al. 2025, DAPO, sections 3.2 and 3.4.
     """
-    refuse_settings(scale, baseline)
-    refuse_length(max_length)
-    refuse_overlong(overlong)
-    refuse_no_flag(drop_degenerate, "drop_degenerate")
+    refuse_builder_settings(scale, baseline, overlong, max_length, drop_degenerate)
     members = members_of(groups)
-    if not members:
-        return SampleList()
-    rewards = _rewards(members)
     codes, _ = numbered([member.key for member in members])
-    refuse_single(codes, lambda index: members[index].place, "generate several of every prompt")
     too_long = np.array([overlong != "keep" and _is_overlong(member, max_length) for member in members], dtype=np.bool_)
     counts = ~too_long if overlong == "drop" else np.ones(len(members), dtype=np.bool_)
-    standing = compare(rewards, codes, counts, scale, baseline)
-    refuse_beyond_float32(standing.advantages, np.array(rewards), lambda index: members[index].place)
+    if advantages is not None:
+        standing = given_advantages(advantages, codes, counts, "completion")
+    elif members:
+        standing = _of_rewards(members, codes, counts, scale, baseline)
+    else:
+        return SampleList()
     parts = [_part(member, standing, index) for index, member in enumerate(members)]
     reasons = [
-        "overlong" if too_long[index] else _reason(part, standing, index, drop_degenerate, max_length)
+        "overlong" if too_long[index] else standing.reason(index, drop_degenerate) or part.without_room(max_length)
         for index, part in enumerate(parts)
     ]
     drops = [
@@ -106,7 +104,7 @@ def _rewards(members: Sequence[Member]) -> list[float]:
     if None in found:
         raise SampleError(
             f"{members[found.index(None)].source}.reward is None, expected a number: score the group with "
-            "Group.with_rewards"
+            "Group.with_rewards, or pass advantages"
         )
     return [reward for reward in found if reward is not None]
 
@@ -121,16 +119,19 @@ def _part(member: Member, standing: Standing, index: int) -> Part:
     return Part(member.group.prompt, member.completion, float(standing.advantages[index]))
 
 
-def _reason(part: Part, standing: Standing, index: int, drop_degenerate: bool, max_length: int | None) -> str | None:
-    """Say why a completion that is not overlong trains in no sample; None where it does."""
-    if standing.alone[index]:
-        return "alone"
-    if drop_degenerate and standing.degenerate[index]:
-        return "degenerate"
-    return part.without_room(max_length)
+def _of_rewards(
+    members: Sequence[Member], codes: IntArray, counts: BoolArray, scale: Scale, baseline: Baseline
+) -> Standing:
+    rewards = _rewards(members)
+    refuse_single(codes, lambda index: members[index].place, "generate several of every prompt, or pass advantages")
+    standing = compare(rewards, codes, counts, scale, baseline)
+    refuse_beyond_float32(standing.advantages, np.array(rewards), lambda index: members[index].place)
+    return standing
 
 
 def _info(member: Member, group_size: int) -> dict[str, object]:
     named = {} if member.group.id is None else {"group": member.group.id}
+    reward = member.completion.reward
+    scored = {} if reward is None else {"reward": reward}
     stop = {} if member.completion.stop_reason is None else {"stop_reason": member.completion.stop_reason}
-    return {**named, "group_size": group_size, "reward": member.completion.reward, "source": member.source, **stop}
+    return {**named, "group_size": group_size, **scored, "source": member.source, **stop}

@@ -12,7 +12,7 @@ from samplekit.rollouts.completion import Completion
 from samplekit.rollouts.group import Group
 from samplekit.rollouts.listed import listed, several
 from samplekit.rollouts.members import members_of
-from samplekit.rollouts.numbering import numbered
+from samplekit.rollouts.numbering import any_in_group, numbered
 from samplekit.rollouts.scores import DoubleArray
 from samplekit.rollouts.standing import compare
 from samplekit.rollouts.trajectory import Trajectory, group_keys
@@ -107,14 +107,15 @@ def group_metrics(groups: Iterable[Group] | Iterable[Trajectory]) -> list[dict[s
         return []
     ends = np.cumsum(np.bincount(batch.codes))[:-1]
     members: list[IntArray] = np.split(np.argsort(batch.codes, kind="stable"), ends)
-    return [_row(batch, places, name) for places, name in zip(members, batch.names, strict=True)]
+    flat = None if batch.rewards is None else _degenerate(batch.rewards, batch.codes)
+    return [_row(batch, flat, number, places) for number, places in enumerate(members)]
 
 
-def _row(batch: _Batch, places: IntArray, name: str | int | None) -> dict[str, float | str | None]:
+def _row(batch: _Batch, flat: DoubleArray | None, number: int, places: IntArray) -> dict[str, float | str | None]:
     members = [completion for place in places for completion in batch.members[int(place)]]
-    row: dict[str, float | str | None] = {"group": name, "size": float(len(places))}
-    if batch.rewards is not None:
-        row["degenerate"] = float(_degenerate(batch.rewards[places], np.zeros(len(places), dtype=np.int64))[0])
+    row: dict[str, float | str | None] = {"group": batch.names[number], "size": float(len(places))}
+    if batch.rewards is not None and flat is not None:
+        row["degenerate"] = float(flat[number])
         row |= _spread("reward", batch.rewards[places])
     row |= _spread("completion/length", _lengths(members))
     entropy = _entropy(members)
@@ -137,9 +138,7 @@ def _reward_metrics(batch: _Batch, sizes: DoubleArray) -> dict[str, float]:
 def _degenerate(rewards: DoubleArray, codes: IntArray) -> DoubleArray:
     """Tell of every group whether it teaches nothing, 1.0 or 0.0."""
     standing = compare(rewards, codes, np.ones(len(codes), dtype=np.bool_), "none", "mean")
-    flat = np.zeros(int(codes.max()) + 1)
-    flat[codes[standing.degenerate | standing.alone]] = 1.0
-    return flat
+    return any_in_group(standing.degenerate | standing.alone, codes, int(codes.max()) + 1).astype(np.float64)
 
 
 def _spread(name: str, values: DoubleArray) -> dict[str, float]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from samplekit.errors import SampleError
 from samplekit.rollouts.listed import listed, refuse_masked
@@ -15,6 +16,8 @@ from samplekit.rollouts.names import group_id
 from samplekit.rollouts.scores import flat_array
 from samplekit.sample.arrays import INT64, IntArray
 from samplekit.sample.kinds import is_group_id
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 def numbered(keys: Sequence[Hashable]) -> tuple[IntArray, list[Any]]:
@@ -56,6 +59,13 @@ def group_codes(groups: object) -> tuple[IntArray | None, list[Any]]:
         if None in ids:
             raise SampleError(f"groups[{ids.index(None)}] is None, expected an id: name every group")
     return numbered(ids)
+
+
+def any_in_group(found: BoolArray, codes: IntArray, num_groups: int) -> BoolArray:
+    """Tell which groups hold a member for which something was found, bool (num_groups,)."""
+    told = np.zeros(num_groups, dtype=np.bool_)
+    told[codes[found]] = True
+    return told
 
 
 def _all_name(ids: set[str | int]) -> bool:

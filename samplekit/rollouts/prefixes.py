@@ -9,6 +9,8 @@ import numpy as np
 from samplekit.rollouts.trajectory import Step
 from samplekit.sample.arrays import IntArray
 
+_END = 64  # tokens that are compared first
+
 
 def prefix_runs(steps: Sequence[Step], max_length: int | None) -> list[list[int]]:
     """Join steps into runs: each step's prompt begins with all the tokens of the run's step before it.
@@ -39,4 +41,8 @@ def prefix_runs(steps: Sequence[Step], max_length: int | None) -> list[list[int]
 def _continues(before: Step, tokens: IntArray, after: Step) -> bool:
     if before.completion.routed_experts_key is not None:
         return False
-    return len(tokens) <= len(after.prompt) and np.array_equal(tokens, after.prompt[: len(tokens)])
+    if len(tokens) > len(after.prompt):
+        return False
+    start = after.prompt[: len(tokens)]
+    # a history that was rewritten is most often of another length, so the end alone tells it, however long it is
+    return np.array_equal(tokens[-_END:], start[-_END:]) and np.array_equal(tokens, start)

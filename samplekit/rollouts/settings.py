@@ -35,6 +35,20 @@ def refuse_overlong(overlong: object) -> None:
     _refuse_unknown("overlong", overlong, get_args(Overlong))
 
 
+def refuse_builder_settings(
+    scale: object, baseline: object, overlong: object, max_length: object, drop_degenerate: object
+) -> None:
+    """Refuse settings that the builders of samples do not know.
+
+    Raises:
+        SampleError: naming the setting and what it may be.
+    """
+    refuse_settings(scale, baseline)
+    refuse_length(max_length)
+    refuse_overlong(overlong)
+    refuse_no_flag(drop_degenerate, "drop_degenerate")
+
+
 def refuse_length(max_length: object) -> None:
     """Refuse a max_length that is none.
 

@@ -52,7 +52,7 @@ def test_a_tool_call_is_one_sample_by_hand():
     assert read(sample, "weights") == [0, 1, 1, 0, 0, 1]
     assert read(sample, "advantages") == [0, 0.5, 0.5, 0, 0, 0.5]
     assert read(sample, "logprobs") == [0, -1, -1.015625, 0, 0, -2]
-    assert sample.info == {"group_size": 1, "source": "trajectories[0]", "steps": [0, 1]}
+    assert sample.info == {"group_size": 1, "source": "trajectories[0]", "stop_reason": "stop", "steps": [0, 1]}
 
 
 def test_without_merging_every_step_is_a_sample():
@@ -129,6 +129,7 @@ def test_rewards_are_compared_within_groups_in_any_order():
         "group_size": 2,
         "reward": 5.0,
         "source": "trajectories[1]",
+        "stop_reason": "stop",
         "steps": [0, 1],
     }
     others = sk.build_trajectory_samples(items, baseline="leave_one_out")
