@@ -125,3 +125,22 @@ def agreeing_positions(arrays: Mapping[str, AnyArray], filled: int) -> IntArray:
         return counted
     refuse_other_starts(given[:filled], counted[:filled], "positions", "document_ids")
     return given
+
+
+def refuse_unread_starts(arrays: Mapping[str, AnyArray], filled: int) -> None:
+    """Refuse other spellings of documents in a record that does not hold them apart: nothing reads them there.
+
+    Args:
+        arrays: of a record, by name.
+        filled: how many tokens stand before its padding.
+
+    Raises:
+        SampleError: ``position_ids`` start again, or an ``attention_mask`` numbers documents, where positions run on.
+    """
+    positions = arrays.get("positions", np.arange(filled))[:filled]
+    for name in ("position_ids", "attention_mask"):
+        values = arrays.get(name)
+        if values is None or not filled or (name == "attention_mask" and values.max() <= 1):
+            continue
+        told = positions_read(values) if name == "position_ids" else positions_of_numbers(values, name)
+        refuse_other_starts(positions, told[:filled], "positions", name)

@@ -11,7 +11,13 @@ import numpy as np
 
 from samplekit.build import build_sample, refuse_labels
 from samplekit.errors import AlignmentError, PackingError, SampleError
-from samplekit.packing.documents import agreeing_positions, lengths_of, padding_of_numbers, positions_read
+from samplekit.packing.documents import (
+    agreeing_positions,
+    lengths_of,
+    padding_of_numbers,
+    positions_read,
+    refuse_unread_starts,
+)
 from samplekit.packing.numbers_of_tokens import whole_numbers
 from samplekit.sample import Sample
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray, floats_array, freeze, ids_array
@@ -90,6 +96,7 @@ class Record:
         if "document_ids" in arrays:
             padding = padding or padding_of_numbers(arrays["document_ids"])
             arrays["positions"] = agreeing_positions(arrays, len(ids) - padding)
+        refuse_unread_starts(arrays, len(ids) - padding)
         _fill(self, tokens=ids, loss_mask=mask, id=id, padding_length=padding, per_token=arrays, origin=None)
 
     @classmethod

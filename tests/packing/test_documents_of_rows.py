@@ -82,6 +82,17 @@ def test_what_tells_no_documents_is_named(given, words):
         _ = SampleBatch([{"input_ids": [5, 6, 7, 8, 9, 3], **given}]).rows
 
 
+@pytest.mark.parametrize("name", ["position_ids", "attention_mask"])
+def test_a_record_that_would_not_read_its_documents_is_refused(name):
+    with pytest.raises(SampleError, match=f"positions runs on at index 2, where {name} starts a document"):
+        Record([5, 6, 7, 8, 9, 3], **{name: ROW[name]})
+    held = {"positions": ROW["positions"], name: ROW[name]}
+    assert len(Record([5, 6, 7, 8, 9, 3], padding_length=1, **held).documents) == 2
+    assert Record([5, 6, 0], padding_length=1, **{name: [0, 1, 0] if name == "position_ids" else [1, 1, 0]}).length == 3
+    read = SampleBatch([row_of([name])]).to_training(extra_fields=[name])
+    assert read[name].tolist() == [ROW[name] if name == "position_ids" else ROW[name][:5]]
+
+
 @pytest.mark.parametrize("name", ["seq_lengths", "attention_mask"])
 def test_positions_that_run_on_over_a_boundary_are_refused(name):
     with pytest.raises(SampleError, match=f"position_ids runs on at index 2, where {name} starts a document"):
