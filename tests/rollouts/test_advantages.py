@@ -89,6 +89,8 @@ ROUNDED = {
     "a sum in two orders": [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1, 0.6],
     "the next float32": [float(np.float32(0.95)), float(np.nextafter(np.float32(0.95), np.float32(1)))],
     "the next double": [0.7, np.nextafter(0.7, 1)],
+    "the fourth next double": [0.7, 0.7 + 4 * 2.0**-53],
+    "the fourth next float32": [float(np.float32(0.95)), float(np.float32(0.95)) + 4 * 2.0**-24],
     "a negative one": [-(0.1 + 0.2), -0.3],
     "a tensor": torch.full((7,), 0.95),
     "half precision": torch.full((5,), 0.1, dtype=torch.bfloat16),
@@ -117,6 +119,7 @@ def test_rewards_that_are_equal_up_to_rounding_give_exactly_zero(rewards, settin
     [
         [2**53 - 1, 2**53],
         [float(np.float32(0.95)), float(np.float32(0.95)) + 5 * 2.0**-24],
+        [0.7, 0.7 + 5 * 2.0**-53],
         [0.7, 0.7001],
         [0.7, 0.700001],
         [1e8, 1e8 + 1],

@@ -30,6 +30,17 @@ def test_logprobs_that_are_told_twice_and_differ(values, index):
         sk.group_from_openai({"choices": [choice(logprobs=told)]})
 
 
+@pytest.mark.parametrize(("apart", "agree"), [(1.8e-6, True), (2.2e-6, False)])
+def test_two_records_of_a_logprob_of_1_nat_may_be_two_millionths_apart(apart, agree):
+    told = {"token_logprobs": [-0.5, -1.0], "content": content(-0.5, -1.0 - apart)}  # 1e-6, and 1e-6 of the value
+    response = {"choices": [choice(logprobs=told)]}
+    if agree:
+        assert sk.group_from_openai(response).completions[0].logprobs.tolist() == [-0.5, -1.0]
+    else:
+        with pytest.raises(sk.SampleError, match="at index 1, expected one record"):
+            sk.group_from_openai(response)
+
+
 def test_logprobs_that_are_told_twice_agree_within_float32():
     third = -1 / 3
     told = {"token_logprobs": [third, float(np.float32(third))], "content": content(round(third, 7), third)}
