@@ -14,7 +14,9 @@ from rich.table import Table
 
 from samplekit.checks import Report
 from samplekit.cli.screen import errors, load_template, print_json, progress, results
+from samplekit.cli.submit_folder import default_folder, held_folder, set_metrics_aside
 from samplekit.cli.submit_logs import Log, tensorboard_log, wandb_log
+from samplekit.cli.submit_pause import saved_at_interrupt
 from samplekit.cli.submit_plan import (
     LOSS_NAMES,
     SCHEDULES,
@@ -57,7 +59,7 @@ NO_TEMPLATE = "none"
 @click.option("--warmup", type=click.FloatRange(min=0), default=0.0, help="Steps it rises in; below 1 a share of all.")
 @click.option("--weight-decay", type=click.FloatRange(min=0), default=0.0, show_default=True)
 @click.option("--grad-clip", type=click.FloatRange(min=0), default=1.0, show_default=True,
-              help="Largest norm of the gradient of the mean loss; 0 does not clip.")  # fmt: skip
+              help="Largest norm of the gradient, of cross_entropy's mean loss; 0 does not clip.")  # fmt: skip
 @click.option("--held-out", help="Kept apart and scored: a share (0.1), a number, or another samples file.")
 @click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between scores; else once an epoch.")
 @click.option("--save-every", type=click.IntRange(min=1), help="Steps between training checkpoints, to resume from.")
@@ -72,6 +74,7 @@ NO_TEMPLATE = "none"
     "--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Metrics and state; else runs/<name>."
 )
 @click.option("--resume", is_flag=True, help="Go on with the run of --run-dir or not at all.")
+@click.option("--overwrite", is_flag=True, help="Begin anew where --run-dir holds a finished run.")
 @click.option("--template", help="Tokenizer that samples and lock are held to; else --model. 'none' for none.")
 @click.option("--wandb", metavar="PROJECT", help="Log to Weights & Biases too.")
 @click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
@@ -88,7 +91,7 @@ def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | N
       samplekit submit samples.jsonl --model Qwen/Qwen3-8B --base-url https://api.together.ai --lora-rank 32 \\
         --schedule cosine --warmup 0.03 --save-every 50 --download trained
     """
-    folder = run_dir or Path("runs") / samples.name.partition(".")[0]
+    folder = run_dir or default_folder(samples)
     settings = Settings(**{name: options.pop(name) for name in Settings.__dataclass_fields__ if name in options})
     options["base_url"] = options["base_url"] or os.environ.get(ENV_BASE_URL) or None
     conditions = Conditions(template=template or settings.model, run_dir=folder, **options)
@@ -102,8 +105,9 @@ def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | N
 def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, Any]:
     """Check, open, train, save."""
     train, held_out, identity = _read(path, settings, conditions)
-    state = _state(conditions, {**asdict(settings), **identity})
     with contextlib.ExitStack() as stack:
+        stack.enter_context(held_folder(conditions.run_dir))
+        state = _state(conditions, {**asdict(settings), **identity})
         keys = Keys()
         client = stack.enter_context(open_client(stack, settings, conditions, keys, state))
         plan = make_plan(train, held_out, settings, limits_of(client, settings))
@@ -115,11 +119,12 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
             with open_session(client, settings, conditions, state) as session:
                 folder = RunFolder(conditions.run_dir, resume_at=state.step)
                 run = Run(session, plan, settings, _cadence(conditions, plan), folder, state, keys, logs)
-                with progress(transient=False) as display:
-                    task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
-                    run.tell = lambda done, note: display.update(task, completed=done, note=note)
-                    run.train()
-                run.complete(save_weights(client, run, settings, conditions))
+                with saved_at_interrupt(run, conditions):
+                    with progress(transient=False) as display:
+                        task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
+                        run.tell = lambda done, note: display.update(task, completed=done, note=note)
+                        run.train()
+                    run.complete(save_weights(client, run, settings, conditions))
     return _summary(RunFolder(conditions.run_dir, resume_at=state.step), state, plan)
 
 
@@ -157,10 +162,16 @@ def _require_good(path: Path, report: Report) -> None:
 def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
     """Give the state to go on from, or a new one; never one that would bury a run which can be resumed."""
     known = RunState.read(conditions.run_dir)
+    if known is not None and known.finished and not (conditions.overwrite or conditions.resume):
+        raise click.UsageError(
+            f"{conditions.run_dir} holds a finished run: take another --run-dir, or --overwrite to begin anew"
+        )
     if known is None or not known.is_resumable:
         if conditions.resume:
             why = "no run" if known is None else "a finished run" if known.finished else "a run without a checkpoint"
             raise click.UsageError(f"--resume: {conditions.run_dir} holds {why}: start anew without --resume")
+        if known is None or not known.finished:
+            set_metrics_aside(conditions.run_dir)
         return RunState(plan, base_url=conditions.base_url)
     known.require_plan(plan)
     if known.base_url != conditions.base_url:
@@ -210,7 +221,8 @@ def _summary(folder: RunFolder, state: RunState, plan: Plan) -> dict[str, Any]:
         **state.saved,
     }
     with contextlib.suppress(MissingExtraError):  # the curve is a convenience
-        summary["curve"] = str(folder.plot_loss({int(step): loss for step, loss in held_out.items()}))
+        label = {} if state.plan["loss"] == "cross_entropy" else {"label": f"{state.plan['loss']} loss of a step"}
+        summary["curve"] = str(folder.plot_loss({int(step): loss for step, loss in held_out.items()}, **label))
     if state.checkpoint_id is not None:
         summary["training_checkpoint"] = state.checkpoint_id
     return summary

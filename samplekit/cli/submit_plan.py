@@ -43,7 +43,7 @@ class Settings:
         schedule: how it falls.
         warmup: steps in which it rises; below 1 a share of all steps.
         weight_decay: Adam's.
-        grad_clip: largest norm of the gradient of the mean loss; 0 does not clip.
+        grad_clip: largest norm of the gradient, of the mean where the loss is a sum; 0 does not clip.
         held_out: samples kept apart: a share below 1, a number, or another file; None keeps none.
         seed: of every order and choice.
     """
@@ -75,6 +75,10 @@ class Settings:
         if self.beta is not None and self.loss not in _WITH_BETA:
             raise SampleError(f"--beta is of {' and '.join(_WITH_BETA)}: --loss {self.loss} has none")
         return _made(LOSS_NAMES[self.loss], **({} if self.beta is None else {"beta": self.beta}))
+
+    def divisor(self, num_trained: int) -> int:
+        """Give what a loss is divided by: cross-entropy is a sum, how others are reduced is not documented."""
+        return num_trained if self.loss == "cross_entropy" else 1
 
     def rate_at(self, step: int, num_steps: int) -> float:
         """Give the learning rate of a step, from 0: up to its highest in the warm-up, then along the schedule."""
@@ -183,13 +187,16 @@ def split_held_out(samples: list[Sample], held_out: str, seed: int) -> tuple[lis
     try:
         wanted = float(held_out)
     except ValueError:
-        raise SampleError(f"--held-out is {held_out!r}, expected a share, a number or a samples file") from None
-    count = max(1, round(wanted * len(samples))) if 0 < wanted < 1 else wanted
-    if not 1 <= count < len(samples) or count != int(count):
+        wanted = math.nan
+    is_whole = held_out.strip().isdecimal() and wanted >= 1
+    if not (is_whole or 0 < wanted < 1):
         raise SampleError(
-            f"--held-out {held_out} of {len(samples)} samples leaves nothing on one side: keep a share below 1, or a "
-            "number from 1 to less than there are"
+            f"--held-out is {held_out!r}, expected a share above 0 and below 1 (0.1), a whole number of samples (20) "
+            "or a samples file"
         )
+    count = wanted if is_whole else max(1, round(wanted * len(samples)))
+    if count >= len(samples):
+        raise SampleError(f"--held-out {held_out} of {len(samples)} samples leaves nothing to train on: hold out fewer")
     chosen = set(random.Random(f"held-out/{seed}").sample(range(len(samples)), int(count)))
     return (
         [sample for index, sample in enumerate(samples) if index not in chosen],

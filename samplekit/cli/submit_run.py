@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from samplekit.cli.submit_folder import METRICS
+from samplekit.cli.submit_state import unwritten
 from samplekit.client.runtime import new_key
 from samplekit.errors import ServiceError, StatusError
 from samplekit.wire.names import OperationKind
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from samplekit.files import RunFolder
     from samplekit.wire.listings import Checkpoint
 
+T = TypeVar("T")
 Log: TypeAlias = Callable[[int, dict[str, float]], None]
 Tell: TypeAlias = Callable[[int, str], None]
 # How a service says that it does not take a request, as one that names a payload it no longer has.
@@ -95,6 +98,8 @@ class Run:
     log: list[Log] = field(default_factory=list[Log])
     tell: Tell = lambda _done, _note: None
     _counted: int | None = None
+    _begun: int = 0
+    _deadline: float | None = None
     _clock: float = 0.0
 
     def train(self) -> None:
@@ -114,10 +119,27 @@ class Run:
                 waiting = None
                 self._look_up(done)
 
+    @property
+    def has_unsaved_steps(self) -> bool:
+        """Whether steps were begun that the latest checkpoint does not hold."""
+        return max(self._begun, self.state.step) > self.state.checkpoint_step
+
+    def settle(self, seconds: float) -> None:
+        """Finish the steps that were begun, and save a training checkpoint of them.
+
+        Raises:
+            OperationTimeoutError: it takes longer than so many seconds.
+        """
+        self._deadline = time.monotonic() + seconds
+        loss = self.settings.make_loss()
+        for step in self.plan.steps[self.state.step : self._begun]:
+            self._collect(self._submit(step, loss))  # what was accepted is recognised
+        self._save(self.state.step)
+
     def save_weights(self) -> Checkpoint:
         """Save the trained weights."""
         place, kind = f"{len(self.plan.steps)}/weights", OperationKind.INFERENCE_CHECKPOINT
-        saved: Checkpoint = self._operation(place, kind, self.session.save_inference_checkpoint).result(timeout=None)
+        saved: Checkpoint = self._wait(self._operation(place, kind, self.session.save_inference_checkpoint))
         return saved
 
     def complete(self, saved: Mapping[str, Any]) -> None:
@@ -140,11 +162,12 @@ class Run:
         if done == self.state.checkpoint_step:  # 0 is no checkpoint, and needs none
             return
         kind = OperationKind.TRAINING_CHECKPOINT
-        saved = self._operation(f"{done}/saved", kind, self.session.save_training_checkpoint).result(timeout=None)
+        saved = self._wait(self._operation(f"{done}/saved", kind, self.session.save_training_checkpoint))
         self.state.checkpoint_id, self.state.checkpoint_step = saved.id, done
         self._save_state()
 
     def _submit(self, step: Step, loss: Any) -> Submitted:  # noqa: ANN401 - a loss
+        self._begun = max(self._begun, step.index + 1)
         rate = self.settings.rate_at(step.index, len(self.plan.steps))
         gradients = [
             self._operation(
@@ -154,8 +177,8 @@ class Run:
             )
             for place, batch in enumerate(step.batches)
         ]
-        # Gradients are of sums over tokens: a norm of the mean's gradient is so many times larger in theirs.
-        clip = self.settings.grad_clip * step.num_trained
+        # Where they are of sums over tokens, a norm of the mean's gradient is so many times larger in theirs.
+        clip = self.settings.grad_clip * self.settings.divisor(step.num_trained)
         applied = self._operation(
             f"{step.index}/step",
             OperationKind.OPTIM_STEP,
@@ -187,11 +210,15 @@ class Run:
         self._save_state()
         return made
 
+    def _wait(self, operation: Operation[T]) -> T:
+        left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
+        return operation.result(timeout=left)
+
     def _collect(self, submitted: Submitted) -> None:
         """Wait for a step and log it."""
         step = submitted.step
-        total = sum(operation.result(timeout=None).loss for operation in submitted.gradients)
-        counted = submitted.applied.result(timeout=None)
+        total = sum(self._wait(operation).loss for operation in submitted.gradients)
+        counted = self._wait(submitted.applied)
         if self._counted is not None and counted != self._counted + 1:
             raise ServiceError(
                 f"the service counts {counted} steps after {self._counted}, expected {self._counted + 1}: somebody "
@@ -201,7 +228,7 @@ class Run:
         done, now = step.index + 1, time.monotonic()
         speed = step.num_tokens / max(now - self._clock, 1e-9)
         self._clock = now
-        mean = total / step.num_trained
+        mean = total / self.settings.divisor(step.num_trained)
         self._record(
             step=done,
             epoch=step.epoch + 1,
@@ -218,7 +245,7 @@ class Run:
         self.tell(done, f"loss {mean:.3f}  {speed:,.0f} tokens/s")
 
     def _evaluate(self, done: int) -> None:
-        """Score the held-out samples: one sum over all their trained tokens, divided once."""
+        """Score the held-out samples: one sum over all batches, divided once."""
         if not self.plan.held_out or str(done) in self.state.held_out:
             return
         loss = self.settings.make_loss()
@@ -228,8 +255,8 @@ class Run:
             )
             for index, batch in enumerate(self.plan.held_out)
         ]
-        total = sum(operation.result(timeout=None).loss for operation in operations)
-        value = total / _num_trained(self.plan.held_out)
+        total = sum(self._wait(operation).loss for operation in operations)
+        value = total / self.settings.divisor(_num_trained(self.plan.held_out))
         self.state.held_out[str(done)] = value
         self._save_state()
         for log in self.log:
@@ -237,7 +264,10 @@ class Run:
         self.tell(done, f"held-out loss {value:.3f}")
 
     def _record(self, **row: float) -> None:
-        self.folder.log(**row)
+        try:
+            self.folder.log(**row)
+        except OSError as error:
+            raise unwritten(Path(self.folder.path) / METRICS, error) from error
         for log in self.log:
             log(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
 

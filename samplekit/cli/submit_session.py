@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samplekit.cli.screen import errors
+from samplekit.cli.submit_folder import set_metrics_aside
 from samplekit.cli.submit_state import Uploads
 from samplekit.client import Client, Runtime
 from samplekit.client.endpoint import is_loopback
-from samplekit.errors import ConnectionFailedError, ServiceError
+from samplekit.errors import ConnectionFailedError, FileFormatError, ServiceError
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_plan import Settings
@@ -36,6 +37,7 @@ class Conditions:
         download: a folder for the trained weights.
         run_dir: the run's folder.
         resume: whether to go on with the run of that folder.
+        overwrite: whether a finished run of that folder may be lost.
         wandb: a project.
         tensorboard: whether TensorBoard's files are written.
     """
@@ -48,8 +50,14 @@ class Conditions:
     download: Path | None
     run_dir: Path
     resume: bool
+    overwrite: bool
     wandb: str | None
     tensorboard: bool
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether the service still has its checkpoints when this process has ended."""
+        return self.base_url is not None or self.save_every is not None
 
 
 def open_client(
@@ -82,6 +90,7 @@ def open_session(client: Client, settings: Settings, conditions: Conditions, sta
     session = _attached(client, state)
     if session is None:
         _return_to_checkpoint(state, conditions)
+        state.save(conditions.run_dir)  # where that fails, nothing was created yet
         with errors.status("opening a session"):
             session = client.session(
                 base_model=settings.model,
@@ -90,10 +99,10 @@ def open_session(client: Client, settings: Settings, conditions: Conditions, sta
                 name=conditions.run_dir.name or None,
                 resume_from=state.checkpoint_id,
             )
-        state.open_session(session.id)
-    conditions.run_dir.mkdir(parents=True, exist_ok=True)
-    state.save(conditions.run_dir)
     try:
+        if session.id != state.session_id:
+            state.open_session(session.id)
+        state.save(conditions.run_dir)
         yield session
     except BaseException:
         _stop_after_error(session, state, conditions)
@@ -117,8 +126,12 @@ def _stop_after_error(session: Session, state: RunState, conditions: Conditions)
     except ServiceError as error:
         errors.print(f"warning: {error}", style="yellow", markup=False)
     else:
-        _remember_stop(state, conditions)
-    if state.is_resumable:
+        _remember_stop_if_possible(state, conditions)
+    if state.finished:
+        return
+    if not (state.is_resumable and conditions.keeps_checkpoints):
+        errors.print("no checkpoint was saved: the same command begins anew", style="yellow", markup=False)
+    else:
         step = state.checkpoint_step if state.stopped else state.step
         errors.print(f"the same command goes on after step {step}", style="yellow", markup=False)
 
@@ -126,6 +139,16 @@ def _stop_after_error(session: Session, state: RunState, conditions: Conditions)
 def _remember_stop(state: RunState, conditions: Conditions) -> None:
     state.stopped = True
     state.save(conditions.run_dir)
+
+
+def _remember_stop_if_possible(state: RunState, conditions: Conditions) -> None:
+    """Remember it, or say that it is not remembered: the error that ended the run is what its user must see."""
+    try:
+        _remember_stop(state, conditions)
+    except (FileFormatError, OSError) as error:
+        errors.print(
+            f"warning: the session is stopped, which is not in run.json: {error}", style="yellow", markup=False
+        )
 
 
 def _attached(client: Client, state: RunState) -> Session | None:
@@ -151,6 +174,7 @@ def _return_to_checkpoint(state: RunState, conditions: Conditions) -> None:
                 "the run's session has ended and no checkpoint was saved: leave --resume out to begin anew"
             )
         errors.print("no checkpoint was saved (--save-every): the run begins anew", style="yellow", markup=False)
+        set_metrics_aside(conditions.run_dir)
     state.return_to_checkpoint()
 
 

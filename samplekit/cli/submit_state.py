@@ -17,6 +17,14 @@ from samplekit.files import write_whole
 _FORMAT = 2
 
 
+def unwritten(path: Path, error: OSError) -> FileFormatError:
+    """Say which file of a run could not be written, and what to do."""
+    return FileFormatError(
+        f"{path} cannot be written ({error.strerror or error}): make room or allow it, and give the same command again",
+        path=str(path),
+    )
+
+
 @dataclass
 class RunState:
     """Where a run stands; written whole at every change.
@@ -81,9 +89,17 @@ class RunState:
         return state
 
     def save(self, folder: Path) -> None:
-        """Write it."""
-        with write_whole(self.path_in(folder)) as stream:
-            stream.write(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        """Write it.
+
+        Raises:
+            FileFormatError: it cannot be written; what stood there stays.
+        """
+        path = self.path_in(folder)
+        try:
+            with write_whole(path) as stream:
+                stream.write(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        except OSError as error:
+            raise unwritten(path, error) from error
 
     @property
     def finished(self) -> bool:

@@ -58,11 +58,12 @@ class RunFolder:
         with self._metrics_path.open("ab") as stream:
             stream.write(orjson.dumps(metrics, option=orjson.OPT_APPEND_NEWLINE))
 
-    def plot_loss(self, held_out: Mapping[int, float]) -> Path:
+    def plot_loss(self, held_out: Mapping[int, float], *, label: str = "loss per trained token (nats)") -> Path:
         """Draw the training loss over steps, with the held-out loss at the steps it was taken.
 
         Args:
-            held_out: mean held-out loss by step.
+            held_out: held-out loss by step.
+            label: what the losses are.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
@@ -77,7 +78,7 @@ class RunFolder:
         axes: Any = figure.add_subplot()
         axes.plot([row["step"] for row in self.metrics], [row["loss"] for row in self.metrics], label="training", lw=1)
         axes.plot(list(held_out), list(held_out.values()), "o--", label="held out")
-        axes.set(xlabel="step", ylabel="loss per trained token (nats)")
+        axes.set(xlabel="step", ylabel=label)
         axes.legend()
         axes.grid(alpha=0.3)
         path = self.path / "loss.svg"

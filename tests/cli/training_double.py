@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 
+import samplekit as sk
+
 URL = "https://service.example"
 DONE = "TRAINING_OPERATION_STATUS_COMPLETED"
 LIMITS = {"max_batch_size": 16, "max_seq_length": 4096, "max_rank": 64}
@@ -18,6 +20,9 @@ MODEL = {
     "compute_configs": [{"gpu_type": "G", "trainer_config": {"lora": LIMITS, "full": LIMITS}}],
 }
 FILE = b"weights"
+SAMPLES = [
+    sk.build_sample(range(10 + n, 20 + n + n % 4), [0] * 4 + [1] * (6 + n % 4), info={"n": n}) for n in range(20)
+]
 
 
 @dataclass
