@@ -13,7 +13,7 @@ from samplekit.client.settings import flag, number, several, shown, whole_number
 from samplekit.errors import SampleError
 from samplekit.sample import ModelInput, describe
 from samplekit.sample.kinds import is_number, is_whole_number
-from samplekit.wire.names import MAX_TOPK_PROMPT_LOGPROBS
+from samplekit.wire.names import LARGEST_SETTING, MAX_TOPK_PROMPT_LOGPROBS, SMALLEST_TEMPERATURE
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GenerationSettings:
         taken: dict[str, Any] = {
             "num_samples": whole_number("num_samples", self.num_samples, least=1),
             "max_tokens": None if self.max_tokens is None else whole_number("max_tokens", self.max_tokens, least=1),
-            "temperature": number("temperature", self.temperature),
+            "temperature": _temperature(self.temperature),
             "top_p": _top_p(self.top_p),
             "top_k": _top_k(self.top_k),
             "stop": _stop_strings(self.stop),
@@ -125,6 +125,16 @@ def _model_input(prompt: object, index: int) -> ModelInput:
         return ModelInput.from_tokens(prompt)
     except ValidationError as error:
         raise SampleError(f"prompts[{index}]: {describe(error)}") from error
+
+
+def _temperature(value: object) -> float:
+    found = number("temperature", value, most=LARGEST_SETTING)
+    if 0 < found < SMALLEST_TEMPERATURE:
+        raise SampleError(
+            f"temperature is {shown(value)}, expected 0, which takes the likeliest token, or {SMALLEST_TEMPERATURE:g} "
+            "or more: logits divided by it leave float32"
+        )
+    return found
 
 
 def _top_p(value: object) -> float:

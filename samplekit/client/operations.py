@@ -9,6 +9,7 @@ from samplekit.client.exchange import poll_interval
 from samplekit.client.faults import operation_failed
 from samplekit.client.flows import Terms, operation_request, wait, with_payload
 from samplekit.client.progress import Watch
+from samplekit.client.settings import seconds
 from samplekit.client.steps import Flow, Pause, Work
 from samplekit.errors import OperationError, OperationTimeoutError, StatusError
 from samplekit.wire.answers import AnswerError, JsonObject, OperationAnswer, parse_operation
@@ -165,11 +166,12 @@ class Operation(_Named[T]):
             timeout: seconds to wait; None for as long as it takes.
 
         Raises:
+            SampleError: the timeout is no number of 0 or more.
             OperationTimeoutError: it still runs: keep this Operation and ask again, never submit anew.
             StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
-        return self._driver.run(self._handle.collect(timeout))
+        return self._driver.run(self._handle.collect(seconds("timeout", timeout)))
 
     def next_finished(self, operations: Sequence[Operation[Any]]) -> int:
         """Wait until one of several is finished and give its index."""
@@ -194,11 +196,12 @@ class AsyncOperation(_Named[T]):
             timeout: seconds to wait; None for as long as it takes.
 
         Raises:
+            SampleError: the timeout is no number of 0 or more.
             OperationTimeoutError: it still runs: keep this operation and ask again, never submit anew.
             StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
-        return await self._driver.run(self._handle.collect(timeout))
+        return await self._driver.run(self._handle.collect(seconds("timeout", timeout)))
 
     def __await__(self) -> Generator[Any, None, T]:
         return self.result().__await__()

@@ -9,22 +9,24 @@ from typing import Any
 from samplekit.client.settings import number, shown, whole_number
 from samplekit.errors import SampleError
 from samplekit.sample.kinds import is_mapping
+from samplekit.wire.names import LARGEST_SETTING, MAX_NEWTON_SCHULZ_STEPS, SMALLEST_EPSILON
 
 _below_one = partial(number, below=1.0)
+_bounded = partial(number, most=LARGEST_SETTING)
 _ADAM: Mapping[str, Callable[[str, object], float]] = {
-    "learning_rate": number,
+    "learning_rate": _bounded,
     "beta1": _below_one,
     "beta2": _below_one,
-    "eps": number,
-    "weight_decay": number,
-    "grad_clip_norm": number,
+    "eps": partial(_bounded, least=SMALLEST_EPSILON),
+    "weight_decay": _bounded,
+    "grad_clip_norm": _bounded,
 }
 _MUON: Mapping[str, Callable[[str, object], float]] = {
-    "learning_rate": number,
+    "learning_rate": _bounded,
     "momentum": _below_one,
-    "newton_schulz_steps": partial(whole_number, least=1),
-    "weight_decay": number,
-    "grad_clip_norm": number,
+    "newton_schulz_steps": partial(whole_number, least=1, most=MAX_NEWTON_SCHULZ_STEPS),
+    "weight_decay": _bounded,
+    "grad_clip_norm": _bounded,
 }
 
 
@@ -36,11 +38,13 @@ def step_settings(adam: Mapping[str, float | None], muon: object) -> dict[str, A
         muon: None, or a mapping of Muon's settings, with Adam's (for what Muon does not train) under ``"adam"``.
 
     Raises:
-        SampleError: a setting is unknown or out of range, or Adam's settings are given beside muon.
+        SampleError: a setting is unknown or out of range, the learning rate is left out, or Adam's settings are given
+            beside muon.
     """
     given = _settings("", adam, _ADAM)
     if muon is None:
-        return {"adam_params": given or None}
+        _require_rate("optim_step got no learning_rate", given)
+        return {"adam_params": given}
     if not is_mapping(muon):
         raise SampleError(f"muon is {shown(muon)}, expected a mapping of Muon's settings")
     if given:
@@ -49,7 +53,14 @@ def step_settings(adam: Mapping[str, float | None], muon: object) -> dict[str, A
     if beside is not None and not is_mapping(beside):
         raise SampleError(f"muon['adam'] is {shown(beside)}, expected a mapping of Adam's settings")
     own = _settings("muon", {name: value for name, value in muon.items() if name != "adam"}, _MUON)
-    return {"muon_params": {**own, "adam": None if beside is None else _settings("muon['adam']", beside, _ADAM)}}
+    found = {**own, "adam": None if beside is None else _settings("muon['adam']", beside, _ADAM)}
+    _require_rate("muon has no 'learning_rate'", own)
+    return {"muon_params": found}
+
+
+def _require_rate(fault: str, given: Mapping[str, float]) -> None:
+    if "learning_rate" not in given:
+        raise SampleError(f"{fault}, which has no default: pass one with every optim_step")
 
 
 def _settings(

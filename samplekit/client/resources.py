@@ -9,6 +9,7 @@ from samplekit.client.async_session import AsyncSession
 from samplekit.client.flows import resources_request
 from samplekit.client.plans import SessionPlan
 from samplekit.client.session import Session
+from samplekit.client.settings import positive
 from samplekit.client.stopping import stop_resources
 from samplekit.wire.lifecycles import parse_lifecycle, short_status
 
@@ -89,7 +90,7 @@ class Resources(ResourcesState):
         Raises:
             ServiceError: they never will be, or not within the timeout (seconds).
         """
-        self.info = self._driver.run(opening.wait_for_resources(self._terms, self.id, timeout))
+        self.info = self._driver.run(opening.wait_for_resources(self._terms, self.id, positive("timeout", timeout)))
 
     def extend(self, seconds: int) -> None:
         """Keep them up for at least so many seconds (60 to 86,400) from now."""
@@ -150,7 +151,9 @@ class AsyncResources(ResourcesState):
         Raises:
             ServiceError: they never will be, or not within the timeout (seconds).
         """
-        self.info = await self._driver.run(opening.wait_for_resources(self._terms, self.id, timeout))
+        self.info = await self._driver.run(
+            opening.wait_for_resources(self._terms, self.id, positive("timeout", timeout))
+        )
 
     async def extend(self, seconds: int) -> None:
         """Keep them up for at least so many seconds (60 to 86,400) from now."""

@@ -35,20 +35,30 @@ def whole_number(name: str, value: object, *, least: int | None = None, most: in
     return int(value)
 
 
-def number(name: str, value: object, *, below: float | None = None) -> float:
+def number(
+    name: str, value: object, *, below: float | None = None, least: float = 0.0, most: float | None = None
+) -> float:
     """Give a finite number of 0 or more, as a float.
 
     Args:
         name: what it is called in errors.
         value: an int or float of Python or numpy.
         below: what it must stay under, where there is such a bound.
+        least: the smallest it may be.
+        most: the largest it may be; None for no bound.
 
     Raises:
         SampleError: it is none, or out of range.
     """
-    if not is_number(value) or value < 0 or (below is not None and value >= below):
+    if (
+        not is_number(value)
+        or value < least
+        or (below is not None and value >= below)
+        or (most is not None and value > most)
+    ):
         bound = "" if below is None else f" and below {below:g}"
-        raise SampleError(f"{name} is {shown(value)}, expected a finite number of 0 or more{bound}")
+        bound += "" if most is None else f" and at most {most:g}"
+        raise SampleError(f"{name} is {shown(value)}, expected a finite number of {least:g} or more{bound}")
     return float(value)
 
 
@@ -60,6 +70,19 @@ def positive(name: str, value: object) -> float:
     """
     if not is_number(value) or value <= 0:
         raise SampleError(f"{name} is {shown(value)}, expected a finite number above 0")
+    return float(value)
+
+
+def seconds(name: str, value: object) -> float | None:
+    """Give how long to wait, seconds of 0 or more; None for as long as it takes.
+
+    Raises:
+        SampleError: it is none.
+    """
+    if value is None:
+        return None
+    if not is_number(value) or value < 0:
+        raise SampleError(f"{name} is {shown(value)}, expected seconds of 0 or more, or None for as long as it takes")
     return float(value)
 
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from samplekit.wire.names import ADAM_DEFAULTS, LORA_DEFAULTS, SAMPLING_DEFAULTS
+from samplekit.wire.names import (
+    ADAM_DEFAULTS,
+    LARGEST_SETTING,
+    LORA_DEFAULTS,
+    MAX_NEWTON_SCHULZ_STEPS,
+    SAMPLING_DEFAULTS,
+    SMALLEST_EPSILON,
+    SMALLEST_TEMPERATURE,
+)
 
 MAX_RANK = 128
 # What Muon's authors use; the service documents no defaults.
@@ -19,12 +27,19 @@ def _int64(value: object) -> object:
 
 
 Int64 = Annotated[int, BeforeValidator(_int64), Field(ge=-(2**63), lt=2**64)]
-# A step multiplies two of these; the product stays within float32, which torch refuses to leave.
-NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
-# A smaller one is 0 in float32, and gives 0 / 0 where a weight has no gradient.
-Epsilon = Annotated[float, Field(ge=1e-30, le=1e15, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST_SETTING, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_SETTING, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-NewtonSchulzSteps = Annotated[int, Field(ge=1, le=99)]
+NewtonSchulzSteps = Annotated[int, Field(ge=1, le=MAX_NEWTON_SCHULZ_STEPS)]
+
+
+def _divides(value: float) -> float:
+    if 0 < value < SMALLEST_TEMPERATURE:
+        raise ValueError(f"expected 0, or {SMALLEST_TEMPERATURE:g} or more: logits divided by it leave float32")
+    return value
+
+
+Temperature = Annotated[NotNegative, AfterValidator(_divides)]
 
 
 class Settings(BaseModel):
@@ -117,7 +132,7 @@ class Distribution(Settings):
         stop: strings that end a completion; what completed one stays in it.
     """
 
-    temperature: NotNegative = SAMPLING_DEFAULTS["temperature"]
+    temperature: Temperature = SAMPLING_DEFAULTS["temperature"]
     top_p: Annotated[float, Field(gt=0, le=1)] = SAMPLING_DEFAULTS["top_p"]
     top_k: Annotated[int, Field(ge=-1)] = int(SAMPLING_DEFAULTS["top_k"])
     stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list[str])

@@ -191,6 +191,13 @@ GRADIENT_DTYPES = frozenset({GRADIENT_DTYPE, "D_TYPE_UNSPECIFIED", "D_TYPE_INT64
 ADAM_DEFAULTS: Mapping[str, float] = MappingProxyType(
     {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0, "grad_clip_norm": 1.0}  # no learning rate
 )
+# What a setting may be at most: a step multiplies two of them, and the product stays within float32.
+LARGEST_SETTING = 1e15
+# A smaller epsilon is 0 in float32, and gives 0 / 0 where a weight has no gradient.
+SMALLEST_EPSILON = 1e-30
+MAX_NEWTON_SCHULZ_STEPS = 99
+# A lower temperature takes logits beyond float32; 0 itself takes the likeliest token.
+SMALLEST_TEMPERATURE = 1e-30
 LORA_DEFAULTS: Mapping[str, float | bool] = MappingProxyType(
     {"rank": 32, "alpha": 64, "dropout": 0.0, "train_unembed": True}
 )

@@ -177,7 +177,7 @@ def test_a_keyed_call_whose_answer_is_too_large_names_its_key(hostile):
     line = f"POST {OPERATIONS}/optim-step"
     server, client = hostile({**GOOD_MODELS, **ATTACH, line: endless()})
     with pytest.raises(sk.ConnectionFailedError, match=r"larger than.*idempotency key was [0-9a-f]{32}"):
-        client.attach(SESSION).optim_step()
+        client.attach(SESSION).optim_step(learning_rate=1.0)
     assert len([item for item in server.lines if item.startswith(line)]) == 1
 
 

@@ -51,7 +51,7 @@ async def cancel_after(double, number, *, again, train):
     async def use():
         async with client.session(base_model="m") as session:
             if train:
-                await (await session.optim_step()).result()
+                await (await session.optim_step(learning_rate=1.0)).result()
 
     task = asyncio.create_task(use())
     await turns(number)

@@ -22,6 +22,7 @@ import samplekit as sk
         ({"num_samples": True}, "num_samples"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"temperature": -0.1}, "temperature"),
+        ({"temperature": 1e-45}, "temperature is 1e-45, expected 0, which takes the likeliest token, or 1e-30 or more"),
         ({"temperature": math.nan}, "temperature"),
         ({"top_p": 0.0}, "top_p"),
         ({"top_p": 1.1}, "top_p"),

@@ -56,7 +56,7 @@ def use(transport):
     """Open, use and leave a session."""
     client = Client.with_runtime(FakeTime().runtime(), base_url=URL, api_key=KEY, transport=transport)
     with client, client.session(base_model="m") as session:
-        session.optim_step().result()
+        session.optim_step(learning_rate=1.0).result()
 
 
 def prepared():

@@ -22,7 +22,7 @@ def leave_after_steps(client, num_steps=1, *, before_leaving=lambda: None):
     """Submit steps that nobody collects, and leave."""
     with client.session(base_model="m") as session:
         for _ in range(num_steps):
-            session.optim_step()
+            session.optim_step(learning_rate=1.0)
         before_leaving()
 
 
@@ -31,7 +31,7 @@ def test_leaving_waits_for_what_was_submitted_and_then_stops(side):
     side.double.answer(POLL, PENDING, PENDING, operation("COMPLETED", {"step": 1}))
     with warnings.catch_warnings(), side.client().session(base_model="m") as session:
         warnings.simplefilter("error")
-        session.optim_step()
+        session.optim_step(learning_rate=1.0)
     asked = [item.path for item in side.double.seen]
     assert len(side.double.calls(POLL)) == 3
     assert asked.index(STOPS[0]) > max(n for n, path in enumerate(asked) if path.endswith("/op-1"))
@@ -54,7 +54,7 @@ def test_a_service_that_cannot_say_what_became_of_an_operation_is_stopped_and_th
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, httpx.Response(403))
     with pytest.warns(RuntimeWarning, match="op-1"), side.client().session(base_model="m") as session:
-        session.optim_step()
+        session.optim_step(learning_rate=1.0)
     assert stops(side) == STOPS
 
 
@@ -94,6 +94,6 @@ def test_a_session_that_runs_on_is_left_without_waiting(side):
     with warnings.catch_warnings(), side.client().session(base_model="m") as session:
         warnings.simplefilter("error")
         session.detach()
-        session.optim_step()
+        session.optim_step(learning_rate=1.0)
     assert side.time.pauses == []
     assert len(side.double.calls(POLL)) == 1

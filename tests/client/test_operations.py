@@ -25,7 +25,7 @@ def lost(request):
 
 def test_an_answer_that_is_complete_at_once_is_not_polled(side):
     side.double.answer(SUBMIT, DONE)
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     assert step.result() == step.result() == 7
     assert not side.double.calls(POLL)
 
@@ -33,7 +33,7 @@ def test_an_answer_that_is_complete_at_once_is_not_polled(side):
 def test_an_operation_is_polled_until_it_is_finished_and_unknown_statuses_go_on(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, PENDING, operation("RUNNING"), operation("REFRIGERATED"), {"id": "op-1"}, DONE)
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     assert step.result() == 7
     assert (step.id, step.kind) == ("op-1", "optim-step")
     assert side.time.pauses == [0.5] * 4
@@ -44,16 +44,25 @@ def test_an_operation_is_polled_until_it_is_finished_and_unknown_statuses_go_on(
 def test_polls_grow_apart_on_long_operations(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, *[PENDING] * 60, DONE)
-    side.session().optim_step().result()
+    side.session().optim_step(learning_rate=1.0).result()
     pauses = side.time.pauses
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (0.5, 5.0)
 
 
+@pytest.mark.parametrize("timeout", ["5", float("nan"), float("inf"), True, -1, -0.5])
+def test_a_timeout_that_is_none_is_refused_by_value(side, timeout):
+    side.double.answer(SUBMIT, PENDING)
+    step = side.session().optim_step(learning_rate=1.0)
+    with pytest.raises(sk.SampleError, match=r"timeout is .*, expected seconds of 0 or more, or None"):
+        step.result(timeout=timeout)
+    assert not side.double.calls(POLL)
+
+
 def test_a_timeout_keeps_the_operation_and_asking_again_works(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, *[PENDING] * 8, DONE)
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     with pytest.raises(sk.OperationTimeoutError, match="ask again") as caught:
         step.result(timeout=2.2)
     assert (caught.value.operation_id, caught.value.kind) == ("op-1", "optim-step")
@@ -68,7 +77,7 @@ def test_a_timeout_keeps_the_operation_and_asking_again_works(side):
 def test_a_deadline_is_obeyed_through_faults(side, fault):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, fault)
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     began = side.time.now
     with pytest.raises(sk.OperationTimeoutError):
         step.result(timeout=5.0)
@@ -82,13 +91,13 @@ def test_a_poll_that_times_out_is_no_fault_however_often(side, slow):
 
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, *[late] * 20, DONE)
-    assert side.session().optim_step().result() == 7
+    assert side.session().optim_step(learning_rate=1.0).result() == 7
 
 
 def test_an_answer_that_is_there_when_the_deadline_comes_is_taken(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, PENDING, PENDING, DONE)
-    assert side.session().optim_step().result(timeout=0.9) == 7
+    assert side.session().optim_step(learning_rate=1.0).result(timeout=0.9) == 7
     assert side.time.pauses == [0.5, pytest.approx(0.4)]
 
 
@@ -100,7 +109,7 @@ def test_a_service_that_stays_away_ends_the_wait_and_the_operation_stays_usable(
 
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, *[away] * 8, DONE)
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     with pytest.raises(sk.ConnectionFailedError, match="get optim-step operation op-1 after 8 tries"):
         step.result(timeout)
     assert step.result() == 7
@@ -111,7 +120,7 @@ def test_a_service_that_stays_away_ends_the_wait_and_the_operation_stays_usable(
 def test_a_404_just_after_submitting_is_waited_out(side, misses):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, *[httpx.Response(404)] * misses, DONE)
-    assert side.session().optim_step().result() == 7
+    assert side.session().optim_step(learning_rate=1.0).result() == 7
 
 
 def test_a_404_that_lasts_names_the_operation_after_ten_seconds(side):
@@ -119,7 +128,7 @@ def test_a_404_that_lasts_names_the_operation_after_ten_seconds(side):
     side.double.answer(POLL, httpx.Response(404))
     began = side.time.now
     with pytest.raises(sk.StatusError, match="op-1") as caught:
-        side.session().optim_step().result()
+        side.session().optim_step(learning_rate=1.0).result()
     assert caught.value.status == 404
     assert 10.0 <= side.time.now - began <= 11.0
 
@@ -127,7 +136,7 @@ def test_a_404_that_lasts_names_the_operation_after_ten_seconds(side):
 def test_a_404_long_after_submitting_is_an_error_at_once(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, httpx.Response(404))
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     side.time.now += 60
     with pytest.raises(sk.StatusError):
         step.result()
@@ -163,7 +172,7 @@ def test_a_failed_operation_says_its_code_and_what_to_do(side, sample, code, adv
 def test_a_failure_with_an_odd_error_is_still_a_failure(side, error):
     side.double.answer(SUBMIT, operation("FAILED", error=error))
     with pytest.raises(sk.OperationFailedError):
-        side.session().optim_step().result()
+        side.session().optim_step(learning_rate=1.0).result()
 
 
 def test_training_gives_loss_metrics_logprobs_and_the_mean(side, sample):
@@ -275,7 +284,7 @@ def test_as_completed_gives_operations_as_they_finish(side):
         side.double.answer(f"GET {OPERATIONS}/optim-step/{name}", *[pending] * polls, {**DONE, "id": name})
     side.double.answer(SUBMIT, *({"id": name, "status": STATUS + "PENDING"} for name in ("a", "b", "c")))
     session = side.session()
-    steps = [session.optim_step() for _ in range(3)]
+    steps = [session.optim_step(learning_rate=1.0) for _ in range(3)]
     if side.kind == "blocking":
         finished = [item.id for item in as_completed(steps)]
     else:
@@ -292,7 +301,7 @@ def test_as_completed_gives_operations_as_they_finish(side):
 def test_done_asks_once_and_does_not_wait(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, httpx.Response(404), PENDING, DONE)
-    step = side.session().optim_step()
+    step = side.session().optim_step(learning_rate=1.0)
     assert [step.done() for _ in range(4)] == [False, False, True, True]
     assert len(side.double.calls(POLL)) == 3
     assert side.time.pauses == []
@@ -326,9 +335,9 @@ def test_an_operation_that_was_accepted_and_is_not_visible_yet_still_runs(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, httpx.Response(404))
     with pytest.raises(sk.OperationTimeoutError, match="still runs after 3 s"):
-        side.session().optim_step().result(timeout=3)
+        side.session().optim_step(learning_rate=1.0).result(timeout=3)
 
 
 def test_an_operations_repr_says_what_it_is(side):
     side.double.answer(SUBMIT, PENDING)
-    assert "optim-step op-1: PENDING" in repr(side.session().optim_step())
+    assert "optim-step op-1: PENDING" in repr(side.session().optim_step(learning_rate=1.0))

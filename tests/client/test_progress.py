@@ -33,7 +33,7 @@ def seen(side):
 def test_waiting_for_an_operation_is_told_with_status_and_elapsed_time(side, seen):
     side.double.answer(SUBMIT, operation("PENDING"))
     side.double.answer(POLL, operation("PENDING"), operation("RUNNING"), operation("RUNNING"), DONE)
-    side.session().optim_step().result()
+    side.session().optim_step(learning_rate=1.0).result()
     assert [(event.status, event.elapsed, event.ended) for event in seen] == [
         ("PENDING", 0.0, False), ("RUNNING", 0.5, False), ("RUNNING", 1.0, False), ("RUNNING", 1.5, True),
     ]  # fmt: skip
@@ -43,7 +43,7 @@ def test_waiting_for_an_operation_is_told_with_status_and_elapsed_time(side, see
 def test_nothing_is_told_of_what_was_not_waited_for(side, seen):
     side.double.answer(SUBMIT, operation("PENDING"))
     side.double.answer(POLL, DONE)
-    side.session().optim_step().result()
+    side.session().optim_step(learning_rate=1.0).result()
     assert seen == []
 
 
@@ -52,7 +52,7 @@ def test_the_end_is_told_however_it_comes(side, seen, end):
     side.double.answer(SUBMIT, operation("PENDING"))
     side.double.answer(POLL, operation("RUNNING"), end)
     with pytest.raises(sk.ServiceError):
-        side.session().optim_step().result()
+        side.session().optim_step(learning_rate=1.0).result()
     assert [event.ended for event in seen] == [False, True]
 
 
@@ -68,7 +68,7 @@ def test_as_completed_tells_how_many_are_waited_for(side, seen):
     side.double.answer(SUBMIT, operation("PENDING"))
     side.double.answer(POLL, operation("RUNNING"), operation("RUNNING"), DONE)
     session = side.session()
-    steps = [session.optim_step() for _ in range(2)]
+    steps = [session.optim_step(learning_rate=1.0) for _ in range(2)]
     if side.kind == "blocking":
         assert len(list(as_completed(steps))) == 2
         assert seen[0].what == "2 operations"

@@ -239,7 +239,7 @@ def test_payloads_are_tried_five_times_more_and_never_more_often_than_the_caller
     side.double.answer("POST .*/payloads/out/download-url", {"download_url": "https://store.example/out?sig=1"})
     side.double.answer("GET /out", status(503))
     with pytest.raises(sk.StatusError):
-        session.optim_step().result()
+        session.optim_step(learning_rate=1.0).result()
     assert len(side.double.calls("GET /out.*")) == tries
 
 

@@ -73,14 +73,14 @@ def test_a_keyed_call(side, router, client, row):
     route.side_effect = [first, httpx.Response(200, json=DONE)]
     session = client.attach(SESSION)
     if goes_on:
-        assert session.optim_step().result() == 1
+        assert session.optim_step(learning_rate=1.0).result() == 1
         assert side.time.pauses == [pause]
         one, two = (call.request for call in route.calls)
         assert one.headers["idempotency-key"] == two.headers["idempotency-key"]
         assert one.content == two.content
     else:
         with pytest.raises(sk.StatusError) as caught:
-            session.optim_step()
+            session.optim_step(learning_rate=1.0)
         assert caught.value.status == first.status_code
         assert route.call_count == 1
         assert side.time.pauses == []
@@ -117,7 +117,7 @@ def test_seven_tries_more_on_a_session_with_pauses_that_double_to_ten_seconds_wi
     side.time.chance = chance
     route = router.post(KEYED).respond(503)
     with pytest.raises(sk.StatusError, match="after 8 tries"):
-        client.attach(SESSION).optim_step()
+        client.attach(SESSION).optim_step(learning_rate=1.0)
     assert route.call_count == 8
     assert side.time.pauses == pytest.approx(BACKOFF[chance], rel=1e-5)
 
@@ -152,7 +152,7 @@ def test_a_404_just_after_creation_gets_a_grace_of_ten_seconds(side, router, cli
     router.post(KEYED).respond(json=operation("PENDING"))
     poll = router.get(f"{KEYED}/op-1")
     poll.side_effect = [*[httpx.Response(404)] * misses, httpx.Response(200, json=DONE)]
-    step, began = client.attach(SESSION).optim_step(), side.time.now
+    step, began = client.attach(SESSION).optim_step(learning_rate=1.0), side.time.now
     if found:
         assert step.result() == 1
         assert side.time.now - began < 10
@@ -167,7 +167,7 @@ def test_a_poll_that_times_out_is_normal(side, router, client):
     router.post(KEYED).respond(json=operation("PENDING"))
     poll = router.get(f"{KEYED}/op-1")
     poll.side_effect = [*[httpx.ReadTimeout("slow")] * 30, httpx.Response(200, json=DONE)]
-    assert client.attach(SESSION).optim_step().result() == 1
+    assert client.attach(SESSION).optim_step(learning_rate=1.0).result() == 1
     assert poll.call_count == 31
     assert min(side.time.pauses) == 0.5
     assert max(side.time.pauses) <= 5.0

@@ -243,10 +243,10 @@ def test_a_detached_session_works_on_inside_its_block_and_is_left_afterwards(sid
     side.double.answer(SUBMIT, operation("COMPLETED", {"step": 1}))
     with side.client().session(base_model="m") as session:
         session.detach()
-        assert session.optim_step().result() == 1
+        assert session.optim_step(learning_rate=1.0).result() == 1
     assert stops(side) == []
     with pytest.raises(sk.ServiceError, match="was left"):
-        session.optim_step()
+        session.optim_step(learning_rate=1.0)
 
 
 def test_a_session_that_was_left_submits_nothing(side, sample):
@@ -263,7 +263,7 @@ def test_failures_that_nobody_collected_are_warned_of(side):
     side.double.answer(SUBMIT, {"id": "op-1", "status": STATUS + "PENDING"})
     side.double.answer(f"GET {OPERATIONS}/optim-step/op-1", failed)
     with pytest.warns(RuntimeWarning, match="bad luck"), side.client().session(base_model="m") as session:
-        session.optim_step()
+        session.optim_step(learning_rate=1.0)
     assert stops(side) == STOPS
 
 
@@ -272,8 +272,8 @@ def test_collected_failures_and_successes_are_not_warned_of(side):
     with warnings.catch_warnings(), side.client().session(base_model="m") as session:
         warnings.simplefilter("error")
         with pytest.raises(sk.OperationFailedError):
-            session.optim_step().result()
-        session.optim_step()
+            session.optim_step(learning_rate=1.0).result()
+        session.optim_step(learning_rate=1.0)
 
 
 def test_an_error_inside_the_block_stops_the_session_and_is_raised(side):
