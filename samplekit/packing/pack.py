@@ -13,7 +13,6 @@ from samplekit.packing.packed import PackedRecord, agreed, join
 from samplekit.packing.plan import Plan, Strategy, plan_kept
 from samplekit.packing.read import read_record
 from samplekit.packing.record import Record, follows_on, trusted_record
-from samplekit.sample.arrays import floats_array
 from samplekit.sample.kinds import is_whole_number, shown
 
 Untrained: TypeAlias = Literal["keep", "drop"]
@@ -135,23 +134,6 @@ def read_document(value: object, place: int) -> Record:
             f"records[{place}] holds several documents already, expected one: pack the documents themselves"
         )
     return record
-
-
-def with_floats(record: Record, names: set[str]) -> Record:
-    """Give the record with these arrays as float32."""
-    if not names:
-        return record
-    arrays = {
-        name: floats_array(values, name) if name in names else values for name, values in record.per_token.items()
-    }
-    return trusted_record(
-        record.tokens,
-        record.loss_mask,
-        arrays,
-        id=record.id,
-        padding_length=record.padding_length,
-        origin=record.origin,
-    )
 
 
 def cut_record(record: Record, max_length: int, oversize: str) -> Record:

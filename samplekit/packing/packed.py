@@ -101,7 +101,7 @@ def agreed(records: Sequence[Record]) -> list[Record]:
         refuse_unlike(records[0], record, place)
     names = list(records[0].per_token) if records else []
     mixed = {name for name in names if len({record.per_token[name].dtype for record in records}) > 1}
-    return [_as_floats(record, mixed) for record in records] if mixed else list(records)
+    return [with_floats(record, mixed) for record in records] if mixed else list(records)
 
 
 def refuse_unlike(first: Record, record: Record, place: int) -> None:
@@ -123,7 +123,10 @@ def refuse_unlike(first: Record, record: Record, place: int) -> None:
         )
 
 
-def _as_floats(record: Record, names: set[str]) -> Record:
+def with_floats(record: Record, names: set[str]) -> Record:
+    """Give the record with these arrays as float32."""
+    if not names:
+        return record
     arrays: dict[str, AnyArray] = {
         name: floats_array(values, name) if name in names else values for name, values in record.per_token.items()
     }

@@ -14,9 +14,8 @@ from samplekit.packing.pack import (
     num_trained,
     read_document,
     read_pad_id,
-    with_floats,
 )
-from samplekit.packing.packed import PackedRecord, join, refuse_unlike
+from samplekit.packing.packed import PackedRecord, join, refuse_unlike, with_floats
 from samplekit.packing.record import Record
 
 
