@@ -38,6 +38,11 @@ def print_json(value: object) -> None:
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
+def number_of(count: int, noun: str) -> str:
+    """Say how many there are of something, in the singular where there is one."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 @contextmanager
 def progress(*, transient: bool = True) -> Generator[Progress]:
     """Open a progress display on stderr; silent where stderr is no terminal."""

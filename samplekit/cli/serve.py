@@ -10,7 +10,7 @@ from types import FrameType
 import click
 
 from samplekit._version import __version__
-from samplekit.cli.screen import errors, results
+from samplekit.cli.screen import errors, number_of, results
 
 
 @click.command()
@@ -55,7 +55,7 @@ def serve(
         results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
         if state_dir is not None:
             kept = sum(session.is_active for session in service.service.sessions.values())
-            results.print(f"  state in {state_dir}: {kept} sessions go on", soft_wrap=True)
+            results.print(f"  state in {state_dir}: {number_of(kept, 'session')} to go on with", soft_wrap=True)
         try:
             service.wait()
         except KeyboardInterrupt:

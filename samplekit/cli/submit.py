@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 
 from samplekit.checks import Report
-from samplekit.cli.screen import errors, load_template, print_json, progress, results
+from samplekit.cli.screen import errors, load_template, number_of, print_json, progress, results
 from samplekit.cli.submit_folder import default_folder, held_folder, set_metrics_aside
 from samplekit.cli.submit_logs import Log, tensorboard_log, wandb_log
 from samplekit.cli.submit_pause import saved_at_interrupt
@@ -154,7 +154,9 @@ def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[
 def _require_good(path: Path, report: Report) -> None:
     if not report.ok:
         errors.print(str(report), style="red", markup=False)
-        raise SampleError(f"{path} has {len(report.errors)} faults: nothing was created; samplekit validate names them")
+        raise SampleError(
+            f"{path} has {number_of(len(report.errors), 'fault')}: nothing was created; samplekit validate names them"
+        )
     if report.warnings:
         errors.print(f"{path}: {report}", style="yellow", markup=False)
 
@@ -183,7 +185,7 @@ def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
 
 def _announce(client: Client, settings: Settings, plan: Plan) -> None:
     """Say what will happen, and what it costs where the service names a price."""
-    lines = f"{plan.num_samples:,} samples, {len(plan.steps):,} steps on {client.base_url}"
+    lines = f"{number_of(plan.num_samples, 'sample')}, {number_of(len(plan.steps), 'step')} on {client.base_url}"
     with contextlib.suppress(StatusError):
         cost = client.estimate_cost(base_model=settings.model, lora_rank=settings.lora_rank, num_generators=0)
         lines += f", {cost.price_per_hour:g} {cost.currency} an hour" if cost.price_per_hour else ""

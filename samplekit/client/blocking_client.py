@@ -131,7 +131,7 @@ class Client:
             base_model: what to train; None takes the only model there is, or that of the checkpoint.
             lora_rank: None trains full weights, or with resume_from what the checkpoint is of.
             lora_alpha: None means 64.
-            lora_seed: of the adapter's first weights.
+            lora_seed: of the adapter's first weights; not read with resume_from, whose weights are there already.
             num_generators: replicas that generate; 0 trains only.
             name: shown in the service's lists.
             resume_from: id of a checkpoint to go on from.

@@ -124,7 +124,7 @@ def _model_input(prompt: object, index: int) -> ModelInput:
     try:
         return ModelInput.from_tokens(prompt)
     except ValidationError as error:
-        raise SampleError(f"prompts[{index}]: {describe(error)}") from error
+        raise SampleError(f"prompts[{index}]: {describe(error).strip()}") from error
 
 
 def _temperature(value: object) -> float:

@@ -24,7 +24,7 @@ class SessionPlan:
         base_model: the model; None takes the only one there is, or the checkpoint's.
         lora_rank: None trains full weights, or takes the checkpoint's rank.
         lora_alpha: None leaves it to the service (64).
-        lora_seed: seeds the adapter's first weights.
+        lora_seed: seeds the first weights of an adapter; not read with resume_from, whose weights are there already.
         num_generators: replicas that generate; 0 trains only.
         name: shown in the service's lists.
         resume_from: a checkpoint's id.

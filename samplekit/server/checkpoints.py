@@ -14,6 +14,7 @@ import orjson
 
 from samplekit.errors import ServiceError
 from samplekit.server.checkpoint_files import merged, read_weights, write_adapter, write_model
+from samplekit.server.payloads import private_folder
 from samplekit.server.policy_state import PolicyState, flush
 from samplekit.server.settings import LoraSettings
 from samplekit.server.timestamps import timestamp
@@ -94,7 +95,7 @@ class CheckpointStore:
         self._model = model
         self._folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="samplekit-checkpoints-"))
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self._folder)
         except OSError as error:
             raise ServiceError(f"checkpoints cannot be kept in {folder} ({error.strerror}): choose another") from error
         # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.

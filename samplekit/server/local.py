@@ -34,6 +34,9 @@ GRACE_SECONDS = 1
 KEEP_ALIVE_SECONDS = 75
 
 logger = logging.getLogger(__name__)
+# Without a handler, Python prints warnings on standard error: a script that starts a service decides what it shows.
+for _name in ("samplekit.server", "uvicorn"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 class LocalService:

@@ -13,6 +13,12 @@ from pathlib import Path
 from samplekit.errors import ServiceError
 
 
+def private_folder(folder: Path) -> None:
+    """Make a folder that this user alone can look into: it holds samples and weights."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
 class PayloadStore:
     """Files that a URL, not a key, gives access to: whoever holds the signed URL may read or write that one file."""
 
@@ -20,7 +26,7 @@ class PayloadStore:
         """Keep payloads in ``folder``, or in a temporary one that `close` removes."""
         self._folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix="samplekit-payloads-"))
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self._folder)
         except OSError as error:
             raise ServiceError(f"payloads cannot be kept in {folder} ({error.strerror}): choose another") from error
         # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.

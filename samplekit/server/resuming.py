@@ -12,25 +12,37 @@ if TYPE_CHECKING:
     from samplekit.server.bodies import SessionBody
     from samplekit.server.checkpoints import Checkpoint
     from samplekit.server.records import Resources
+    from samplekit.server.settings import LoraSettings
+
+
+# What an adapter was trained with: another value would make other weights of the same numbers.
+_DECIDED = ("rank", "alpha", "train_unembed")
+
+
+def resumed_adapter(checkpoint: Checkpoint, asked: LoraSettings | None) -> LoraSettings | None:
+    """Give how a session is adapted that goes on from a checkpoint: as it was, but for what is asked otherwise."""
+    if checkpoint.lora is None or asked is None:
+        return checkpoint.lora
+    return checkpoint.lora.model_copy(update=asked.model_dump(exclude_unset=True))
 
 
 def refuse_resuming(checkpoint: Checkpoint, resources: Resources, body: SessionBody) -> None:
     """Refuse a checkpoint that does not fit the session that is to go on from it.
 
     Raises:
-        Refusal: one is LoRA and the other is not, the adapters have other shapes, or the optimizers differ (400).
+        Refusal: one is LoRA and the other is not, the adapter was trained otherwise, or the optimizers differ (400).
     """
     if (checkpoint.lora is not None) != resources.lora_enabled:
         kind = "a LoRA adapter" if checkpoint.lora is not None else "full weights"
         raise invalid(f"{checkpoint.id} holds {kind}: create resources with lora_enabled={checkpoint.lora is not None}")
-    asked = body.lora_config
-    if asked is not None and checkpoint.lora is not None:
-        saved, wanted = [(item.rank, item.train_unembed) for item in (checkpoint.lora, asked)]
-        if saved != wanted:
-            raise invalid(
-                f"lora_config asks for (rank, train_unembed) {wanted}, {checkpoint.id} holds {saved}: "
-                "leave lora_config out to take the checkpoint's"
-            )
+    if body.lora_config is not None and checkpoint.lora is not None:
+        asked, saved = body.lora_config.model_dump(exclude_unset=True), checkpoint.lora.model_dump()
+        for name in _DECIDED:
+            if asked.get(name, saved[name]) != saved[name]:
+                raise invalid(
+                    f"lora_config.{name} is {asked[name]!r}, {checkpoint.id} holds {saved[name]!r}: leave it out to "
+                    "take the checkpoint's"
+                )
     if checkpoint.type is CheckpointType.INFERENCE:
         if body.load_optimizer:
             raise invalid(

@@ -18,7 +18,7 @@ from samplekit.server.payloads import PayloadStore
 from samplekit.server.planning import plan_operation
 from samplekit.server.records import Operation, Resources, Session
 from samplekit.server.refusals import conflict, invalid, not_found
-from samplekit.server.resuming import refuse_resuming
+from samplekit.server.resuming import refuse_resuming, resumed_adapter
 from samplekit.server.runner import Runner
 from samplekit.server.settings import LoraSettings
 from samplekit.server.state_directory import StateDirectory
@@ -194,7 +194,8 @@ class Service:
         checkpoint = self._resumable(resources, body)
         lora = None
         if resources.lora_enabled:
-            lora = body.lora_config or (LoraSettings() if checkpoint is None else checkpoint.lora)
+            asked = body.lora_config
+            lora = asked or LoraSettings() if checkpoint is None else resumed_adapter(checkpoint, asked)
         session = Session(
             id=f"ts-{secrets.token_hex(8)}",
             resources=resources,

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from samplekit.errors import ServiceError
+from samplekit.server.payloads import private_folder
 from samplekit.server.policy_state import PolicyState
 from samplekit.server.saved_records import (
     operation_from_row,
@@ -62,8 +63,12 @@ class StateDirectory:
         self._policies = folder / "policies"
         self._lock = threading.Lock()
         try:
-            self._policies.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(folder / "journal.sqlite", timeout=0, check_same_thread=False)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder(self._policies)
+            journal = folder / "journal.sqlite"
+            journal.touch(mode=0o600)
+            journal.chmod(0o600)  # of what SQLite writes beside it, too
+            self._db = sqlite3.connect(journal, timeout=0, check_same_thread=False)
             # The lock is kept until the process ends, so that no second service writes here.
             for setting in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
                 self._db.execute(f"PRAGMA {setting}")
@@ -71,6 +76,10 @@ class StateDirectory:
             with self._db:
                 self._db.execute("INSERT OR IGNORE INTO meta VALUES ('base_model', ?)", (model_name,))
         except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise ServiceError(
+                    f"a service already runs on {folder}: stop it first, or choose another folder"
+                ) from error
             raise ServiceError(
                 f"state cannot be kept in {folder} ({error}): choose another folder, and one for each service"
             ) from error

@@ -252,7 +252,9 @@ def _samples_or_none(batch: Sequence[Any]) -> list[Sample] | None:
 
 def _refusal(faults: Sequence[str]) -> Refusal:
     more = len(faults) - _SHOWN_FAULTS
-    return invalid("; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more faults" if more > 0 else ""))
+    return invalid(
+        "; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more fault{'s' * (more > 1)}" if more > 0 else "")
+    )
 
 
 def _refuse_unknown(body: Mapping[str, Any], known: set[str]) -> None:

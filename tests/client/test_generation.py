@@ -115,3 +115,9 @@ def test_numbers_of_numpy_are_numbers(side):
     body = side.double.seen[0].body
     assert body["num_samples"] == 2
     assert body["sampling_params"] == {"max_tokens": 3, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "seed": 7}
+
+
+def test_an_empty_prompt_is_named_in_plain_words(side):
+    with pytest.raises(sk.SampleError, match=r"^prompts\[1\]: tokens is empty"):
+        side.session().generate([[1], []])
+    assert side.double.seen == []

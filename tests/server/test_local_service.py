@@ -171,3 +171,24 @@ def test_importing_the_package_loads_nothing_heavy():
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_a_state_directory_is_private_to_its_user(loaded, tmp_path):
+    folder = tmp_path / "state"
+    (folder / "payloads").mkdir(parents=True)
+    with LocalService(model=loaded, state_dir=tmp_path / "new"):
+        modes = {path.name: path.stat().st_mode & 0o777 for path in [tmp_path / "new", *(tmp_path / "new").iterdir()]}
+    assert {name for name, mode in modes.items() if mode == 0o700} == {"new", "payloads", "policies", "checkpoints"}
+    assert {mode for mode in modes.values() if mode != 0o700} == {0o600}
+    with LocalService(model=loaded, state_dir=folder):
+        assert (folder / "payloads").stat().st_mode & 0o777 == 0o700  # one that was there before
+
+
+def test_a_script_that_sets_up_no_logging_sees_no_line_of_the_service():
+    program = (
+        "import logging, samplekit.server.local\n"
+        "for name in ('samplekit.server.service', 'uvicorn.error'):\n"
+        "    logging.getLogger(name).warning('line of the service')\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "line of the service" not in found.stdout + found.stderr

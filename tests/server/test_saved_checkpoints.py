@@ -190,7 +190,9 @@ def test_a_checkpoint_that_does_not_fit_is_refused(open_session, http, forward_b
     inference = session.output("inference-checkpoint", {})["checkpoint"]["id"]
     for checkpoint, members, status, mentioned in (
         (training, {"lora_enabled": False}, 400, "lora_enabled=True"),
-        (training, {"lora_config": {"rank": 8}}, 400, "leave lora_config out"),
+        (training, {"lora_config": {"rank": 8}}, 400, "lora_config.rank is 8"),
+        (training, {"lora_config": {"alpha": 1}}, 400, "lora_config.alpha is 1"),
+        (training, {"lora_config": {"train_unembed": False}}, 400, "leave it out to take the checkpoint's"),
         (training, {"optimizer_config": {"muon": {}}}, 400, "load_optimizer=false"),
         (inference, {"load_optimizer": True}, 400, "no optimizer"),
         ("ckpt-none", {}, 404, "ckpt-none"),
@@ -204,3 +206,15 @@ def test_a_checkpoint_that_does_not_fit_is_refused(open_session, http, forward_b
     )
     assert alone.status_code == 400
     assert session.submit("inference-checkpoint", {"step": 1}).status_code == 400
+
+
+def test_what_a_request_leaves_out_of_an_adapter_is_the_checkpoints(http, running):
+    lora = {"rank": 4, "alpha": 3, "dropout": 0.25, "train_unembed": False}
+    session = open_plain(http, lora=lora)
+    training = session.output("training-checkpoint", {})["checkpoint"]["id"]
+    for asked in ({}, {"rank": 4}, {"train_unembed": False, "dropout": 0.0}):
+        answer, again = resumed(http, training, lora_config=asked)
+        assert answer.status_code == 200, answer.text
+        found = running.service.sessions[again.session_id].lora
+        assert (found.rank, found.alpha, found.train_unembed) == (4, 3, False)
+        assert found.dropout == asked.get("dropout", 0.25)

@@ -106,7 +106,10 @@ def test_an_application_asks_for_its_token(loaded):
 
 
 def test_a_state_directory_serves_one_service_and_one_model(loaded, tmp_path):
-    with LocalService(model=loaded, state_dir=tmp_path), pytest.raises(ServiceError, match="one for each service"):
+    with (
+        LocalService(model=loaded, state_dir=tmp_path),
+        pytest.raises(ServiceError, match=r"a service already runs on .*: stop it first"),
+    ):
         LocalService(model=loaded, state_dir=tmp_path).start()
     other = type(loaded)("other/model", *list(loaded.__dict__.values())[1:])
     with pytest.raises(ServiceError, match="samplekit/tiny"):
