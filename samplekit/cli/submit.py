@@ -14,6 +14,7 @@ from rich.table import Table
 
 from samplekit.checks import Report
 from samplekit.cli.screen import errors, load_template, number_of, print_json, progress, results
+from samplekit.cli.submit_cadence import Cadence, Keys
 from samplekit.cli.submit_folder import default_folder, held_folder, set_metrics_aside
 from samplekit.cli.submit_logs import Log, tensorboard_log, wandb_log
 from samplekit.cli.submit_pause import saved_at_interrupt
@@ -26,7 +27,7 @@ from samplekit.cli.submit_plan import (
     read_checked,
     split_held_out,
 )
-from samplekit.cli.submit_run import Cadence, Keys, Run
+from samplekit.cli.submit_run import Run
 from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_session, save_weights, stop_left
 from samplekit.cli.submit_state import RunState
 from samplekit.errors import MissingExtraError, SampleError, StatusError

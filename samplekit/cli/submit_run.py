@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from samplekit.cli.submit_folder import METRICS
 from samplekit.cli.submit_state import unwritten
-from samplekit.client.runtime import new_key
 from samplekit.errors import ServiceError, StatusError
 from samplekit.wire.names import OperationKind
 
 if TYPE_CHECKING:
+    from samplekit.cli.submit_cadence import Cadence, Keys
     from samplekit.cli.submit_plan import Plan, Settings, Step
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Operation, Session, TrainResult
@@ -27,39 +27,6 @@ Log: TypeAlias = Callable[[int, dict[str, float]], None]
 Tell: TypeAlias = Callable[[int, str], None]
 # How a service says that it does not take a request, as one that names a payload it no longer has.
 _REFUSALS = (400, 404, 410, 422)
-
-
-class Keys:
-    """Makes the idempotency keys of a client: those of a run's steps follow from its state, any other is new."""
-
-    def __init__(self) -> None:
-        self.next: str | None = None
-
-    def __call__(self) -> str:
-        """Give the key that was laid out, once, or a new one."""
-        key, self.next = self.next, None
-        return key or new_key()
-
-
-@dataclass(frozen=True)
-class Cadence:
-    """What happens beside training, in steps; None for never.
-
-    Attributes:
-        evaluate_every: held-out samples are scored.
-        save_every: a training checkpoint is saved.
-    """
-
-    evaluate_every: int | None = None
-    save_every: int | None = None
-
-    def evaluates(self, done: int) -> bool:
-        """Whether to score after so many steps."""
-        return self.evaluate_every is not None and done % self.evaluate_every == 0
-
-    def saves(self, done: int) -> bool:
-        """Whether to save after so many steps."""
-        return self.save_every is not None and done % self.save_every == 0
 
 
 @dataclass

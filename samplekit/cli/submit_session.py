@@ -17,8 +17,9 @@ from samplekit.client.endpoint import is_loopback
 from samplekit.errors import ConnectionFailedError, FileFormatError, ServiceError
 
 if TYPE_CHECKING:
+    from samplekit.cli.submit_cadence import Keys
     from samplekit.cli.submit_plan import Settings
-    from samplekit.cli.submit_run import Keys, Run
+    from samplekit.cli.submit_run import Run
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Session
     from samplekit.wire.answers import Limits

@@ -179,5 +179,5 @@ def test_losses_whose_reduction_is_not_documented_are_reported_and_clipped_as_th
 def test_one_of_a_kind_is_said_in_the_singular(submit, tmp_path):
     sk.write_samples(tmp_path / "one.jsonl", SAMPLES[:1])
     assert "1 sample, 1 step on" in submit("--epochs", 1, path=tmp_path / "one.jsonl")[2]
-    (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "bad.jsonl").write_bytes(SAMPLES[0].to_json() + b"\n{\n")
     assert "has 1 fault: nothing was created" in submit("--run-dir", tmp_path / "other", path=tmp_path / "bad.jsonl")[2]
