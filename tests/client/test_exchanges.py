@@ -67,7 +67,6 @@ CALLS = {
     29: custom(29),
     31: custom(31),
     33: lambda session: session.optim_step(**ADAM),
-    35: lambda session: session.optim_step(learning_rate=1.0),
     37: lambda session: session.optim_step(muon=MUON),
     39: lambda session: session.weights_sync(),
     41: generate(
