@@ -38,13 +38,11 @@ def step_settings(adam: Mapping[str, float | None], muon: object) -> dict[str, A
         muon: None, or a mapping of Muon's settings, with Adam's (for what Muon does not train) under ``"adam"``.
 
     Raises:
-        SampleError: a setting is unknown or out of range, the learning rate is left out, or Adam's settings are given
-            beside muon.
+        SampleError: a setting is unknown or out of range, or Adam's settings are given beside muon.
     """
     given = _settings("", adam, _ADAM)
     if muon is None:
-        _require_rate("optim_step got no learning_rate", given)
-        return {"adam_params": given}
+        return {"adam_params": given or None}
     if not is_mapping(muon):
         raise SampleError(f"muon is {shown(muon)}, expected a mapping of Muon's settings")
     if given:
@@ -53,14 +51,7 @@ def step_settings(adam: Mapping[str, float | None], muon: object) -> dict[str, A
     if beside is not None and not is_mapping(beside):
         raise SampleError(f"muon['adam'] is {shown(beside)}, expected a mapping of Adam's settings")
     own = _settings("muon", {name: value for name, value in muon.items() if name != "adam"}, _MUON)
-    found = {**own, "adam": None if beside is None else _settings("muon['adam']", beside, _ADAM)}
-    _require_rate("muon has no 'learning_rate'", own)
-    return {"muon_params": found}
-
-
-def _require_rate(fault: str, given: Mapping[str, float]) -> None:
-    if "learning_rate" not in given:
-        raise SampleError(f"{fault}, which has no default: pass one with every optim_step")
+    return {"muon_params": {**own, "adam": None if beside is None else _settings("muon['adam']", beside, _ADAM)}}
 
 
 def _settings(

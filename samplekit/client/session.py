@@ -97,7 +97,7 @@ class Session(SessionState):
         """Apply the accumulated gradient; the result is the number of steps done.
 
         Args:
-            learning_rate: of Adam; the service documents no default, so that it must be given.
+            learning_rate: of Adam; the service documents no default.
             beta1: None means 0.9.
             beta2: None means 0.95.
             eps: None means 1e-8.

@@ -67,6 +67,7 @@ CALLS = {
     29: custom(29),
     31: custom(31),
     33: lambda session: session.optim_step(**ADAM),
+    35: lambda session: session.optim_step(),
     37: lambda session: session.optim_step(muon=MUON),
     39: lambda session: session.weights_sync(),
     41: generate(
@@ -182,8 +183,7 @@ def test_every_recorded_kind_of_call_is_compared_here_or_in_the_tests_of_resourc
         for index, item in enumerate(EXCHANGES)
         if item["request_body"] is not None and index not in built and not elsewhere.match(item["call"])
     ]
-    # A step without a learning rate is refused by this client; the others' bodies equal exchange 9 and 11.
-    assert missing == ["trainer.optim_step (no params)", "result payload download", "operation FAILED"]
+    assert missing == ["result payload download", "operation FAILED"]  # bodies equal to exchange 9 and 11
 
 
 @pytest.mark.parametrize(
