@@ -14,6 +14,7 @@ SAMPLES = [sk.build_sample([*range(10 + n, 90 + n)], [0] * 20 + [1] * 60) for n 
 OPTIONS = ["--model", "samplekit/tiny", "--epochs", 2, "--batch-size", 2, "--accumulate", 2, "--learning-rate", 1e-3,
            "--held-out", 2, "--template", "none"]  # fmt: skip
 STEPS = 4
+FINISHED = "holds a finished run"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def command(people, tmp_path_factory):
             folder / f"{name}.log", folder / "samples.jsonl", *OPTIONS, "--run-dir", run_dir,
             "--download", run_dir / "trained", *more, **moment,
         )  # fmt: skip
-        if code != 0:
+        if code != 0 and FINISHED not in said:
             return code, said, run_dir
         rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
         assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
@@ -133,7 +134,7 @@ def test_a_run_killed_at_every_moment_in_turn_ends_as_an_undisturbed_one(running
             break  # it has no so many moments
         assert code == -9, said
         code, said, found = command(name, *at_service(running))
-        assert code == 0, said
+        assert code == 0 or FINISHED in said, said  # killed once all was done and written down
         assert found == undisturbed, number
     assert number > 3
     # A session that was being created when the process died is known to the service alone.
