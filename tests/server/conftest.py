@@ -1,9 +1,11 @@
 import contextlib
+import socket
 
 import httpx
 import numpy as np
 import pytest
 import torch
+from mortal_service import MortalService, nursery
 from plain_caller import opened_session
 
 from samplekit import build_sample
@@ -57,3 +59,30 @@ def forward_body():
         return {"loss": {"type": "LOSS_TYPE_CROSS_ENTROPY"}, "samples": [item.to_wire() for item in samples], **flags}
 
     return make
+
+
+@pytest.fixture(scope="module")
+def breeder():
+    """The process that mortal services are forked from."""
+    with nursery() as process:
+        yield process
+
+
+@pytest.fixture
+def mortal(breeder, tmp_path):
+    """Make services of their own processes, which may be killed; what is left is."""
+    made = []
+
+    def make(name):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        service = MortalService(breeder, port, tmp_path / name)
+        service.start()
+        service.wait_until_up()
+        made.append(service)
+        return service
+
+    yield make
+    for service in made:
+        service.kill()

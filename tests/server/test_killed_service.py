@@ -2,13 +2,11 @@
 
 import itertools
 import random
-import socket
 import threading
 import time
 
 import httpx
 import pytest
-from mortal_service import MortalService, nursery
 
 from samplekit.wire import names as wire
 
@@ -16,31 +14,6 @@ SYNC = {"weight_sync_type": "WEIGHT_SYNC_TYPE_SYNCHRONOUS"}
 ADAM = {"adam_params": {"learning_rate": 3e-3}}
 PROMPT = {"chunks": [{"encoded_text": {"tokens": [5, 6, 7]}}]}
 DRAW = {"model_inputs": [PROMPT], "sampling_params": {"max_tokens": 4, "seed": 3}}
-
-
-@pytest.fixture(scope="module")
-def breeder():
-    with nursery() as process:
-        yield process
-
-
-@pytest.fixture
-def mortal(breeder, tmp_path):
-    made = []
-
-    def make(name):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        service = MortalService(breeder, port, tmp_path / name)
-        service.start()
-        service.wait_until_up()
-        made.append(service)
-        return service
-
-    yield make
-    for service in made:
-        service.kill()
 
 
 def plan(forward_body, make_samples, steps):

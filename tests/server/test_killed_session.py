@@ -2,42 +2,15 @@
 
 import itertools
 import random
-import socket
 import threading
 
 import pytest
-from mortal_service import MortalService, nursery
 
 import samplekit as sk
 from samplekit.client import Client
 
 SETTINGS = {"lora_rank": 4, "lora_seed": 8, "lora_dropout": 0.2}
 AHEAD = 5  # operations submitted before the first is collected
-
-
-@pytest.fixture(scope="module")
-def breeder():
-    with nursery() as process:
-        yield process
-
-
-@pytest.fixture
-def mortal(breeder, tmp_path):
-    made = []
-
-    def make(name):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        service = MortalService(breeder, port, tmp_path / name)
-        service.start()
-        service.wait_until_up()
-        made.append(service)
-        return service
-
-    yield make
-    for service in made:
-        service.kill()
 
 
 def calls_of(session, make_samples, steps):
