@@ -54,7 +54,7 @@ class Arrays:
     runs: Mapping[str, Runs] = field(default_factory=dict[str, Runs])
     has_inputs: bool = True
 
-    @cached_property
+    @property
     def weight_runs(self) -> Runs | None:
         """The weights, or the mask, as runs where they are kept that way."""
         return self.runs.get("weights") or self.runs.get("mask")
@@ -108,7 +108,7 @@ def _read_sample(sample: Sample) -> Arrays:
         frozenset(tensors),
         sequence=None if targets is None else shared_buffer(tokens, targets.data),
         info=sample.info,
-        runs={name: tensor.runs for name, tensor in tensors.items() if tensor.runs is not None},
+        runs={name: runs for name, tensor in tensors.items() if (runs := tensor.runs) is not None},
     )
 
 

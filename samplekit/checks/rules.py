@@ -60,7 +60,7 @@ def _is_plain(arrays: Arrays) -> bool:
         return False
     if advantages is None:
         return "advantages" not in arrays.names
-    if len(advantages.counts) != len(mask.counts) or (advantages.counts != mask.counts).any():
+    if advantages.counts.tolist() != mask.counts.tolist():
         return False
     return all(weight or not advantage for weight, advantage in zip(values, advantages.values.tolist(), strict=True))
 

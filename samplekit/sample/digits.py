@@ -1,17 +1,21 @@
-"""Arrays as JSON bytes: float32 in its shortest digits, tokens and targets printed once."""
+"""Arrays as the numbers of a JSON list, without its brackets: float32 in its shortest digits, tokens printed once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import orjson
 
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray
 
+Printed: TypeAlias = bytes | memoryview
+_LONGEST = 20  # characters of a printed number: -1.17549435e-38 has 15, an int64 at most 20
 
-def short_json(values: AnyArray) -> bytes:
-    """Print an int64 or float32 array as a compact JSON list, in as few bytes as read back bit for bit.
+
+def print_numbers(values: AnyArray) -> Printed:
+    """Print an int64 or float32 array in as few bytes as read back bit for bit.
 
     Whole floats are printed without their ".0" (a reader of float32 takes 1 for 1.0), unless one of them is -0.0, whose
     sign an int would lose.
@@ -20,24 +24,26 @@ def short_json(values: AnyArray) -> bytes:
         values: shape (T,), finite.
     """
     text = _plain_json(values)
-    if values.dtype.kind != "f" or b"-0.0" in text:
-        return text
-    return text.replace(b".0,", b",").replace(b".0]", b"]")
+    if values.dtype.kind == "f" and b"-0.0" not in text:
+        text = text.replace(b".0,", b",").replace(b".0]", b"]")
+    return memoryview(text)[1:-1]
 
 
-def token_arrays_json(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[memoryview], memoryview]:
+def first_numbers(text: Printed, count: int) -> bytes:
+    """Give the first of the numbers that were printed, all of them where there are fewer."""
+    return b",".join(bytes(text[: count * (_LONGEST + 1)]).split(b",", count)[:count])
+
+
+def print_tokens(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[Printed], Printed]:
     """Print a sample's input tokens, chunk by chunk, and its targets; where they share one buffer, it is printed once.
 
     Args:
         chunks: the model input's ids, T in all.
         targets: the ids predicted, shape (T,), or None.
-
-    Returns:
-        JSON lists without their brackets.
     """
     shared = None if targets is None or len(chunks) != 1 else shared_buffer(chunks[0], targets)
     if shared is None:
-        return [_inner_json(chunk) for chunk in chunks], memoryview(b"") if targets is None else _inner_json(targets)
+        return [print_numbers(chunk) for chunk in chunks], b"" if targets is None else print_numbers(targets)
     whole = _plain_json(shared)
     view = memoryview(whole)
     return [view[1 : whole.rindex(b",")]], view[whole.index(b",") + 1 : -1]
@@ -63,10 +69,6 @@ def shortest_floats(values: FloatArray) -> list[float]:
     """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
     found: list[float] = orjson.loads(_plain_json(values))
     return found
-
-
-def _inner_json(values: AnyArray) -> memoryview:
-    return memoryview(_plain_json(values))[1:-1]
 
 
 def _plain_json(values: AnyArray) -> bytes:

@@ -182,5 +182,14 @@ class ModelInput(Frozen):
         """How many tokens the model reads (T)."""
         return sum(len(chunk.encoded_text.tokens) for chunk in self.chunks)
 
+    def head(self, count: int) -> ModelInput:
+        """Give the first tokens, all of them where there are fewer; chunks beyond them are left out."""
+        texts: list[EncodedText] = []
+        for chunk in self.chunks:
+            left = count - sum(len(text.tokens) for text in texts)
+            if left > 0:
+                texts.append(EncodedText(chunk.encoded_text.tokens[:left]))
+        return ModelInput(texts)
+
     def __repr__(self) -> str:
         return f"ModelInput({self.length} tokens in {len(self.chunks)} chunk{'s' * (len(self.chunks) > 1)})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from samplekit.sample.arrays import AnyArray, IntArray, freeze
-from samplekit.sample.digits import short_json
+from samplekit.sample.digits import Printed, print_numbers
 
 _SHORTEST = 128  # values; below, an array takes less room than its runs
 _RUN_LENGTH = 8  # values per run, on average, from which runs are kept
@@ -50,14 +50,8 @@ class Runs:
         """Give the array, (T,), read-only and new each time."""
         return freeze(self.values.repeat(self.counts))
 
-    def head(self, count: int) -> AnyArray:
-        """Give the first values of the array, (count,) or all where there are fewer, without making the rest."""
-        if self.counts[0] >= count:
-            return self.values[:1].repeat(count)
-        return self.values[:count].repeat(np.minimum(self.counts[:count], count))[:count]
-
-    def to_json(self) -> bytes:
-        """Print the array as a compact JSON list; each digit is printed once and repeated."""
-        digits = short_json(self.values).strip(b"[]").split(b",")
+    def print_numbers(self) -> Printed:
+        """Print the array; the digits of each run are made once and repeated."""
+        digits = bytes(print_numbers(self.values)).split(b",")
         runs = [(text + b",") * count for text, count in zip(digits, self.counts.tolist(), strict=True)]
-        return b"[%s]" % b"".join(runs).removesuffix(b",")
+        return memoryview(b"".join(runs))[:-1]

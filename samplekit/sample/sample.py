@@ -26,7 +26,7 @@ from pydantic import (
 
 from samplekit.errors import AlignmentError, LossInputError, SampleError
 from samplekit.sample.arrays import INT64, AnyArray, FloatArray, IntArray, freeze
-from samplekit.sample.digits import shared_buffer, token_arrays_json
+from samplekit.sample.digits import Printed, print_tokens, shared_buffer
 from samplekit.sample.parts import Chunk, EncodedText, Frozen, ModelInput, hold
 from samplekit.sample.reference import reference_array
 from samplekit.sample.tensor import Dtype, TensorData
@@ -153,22 +153,25 @@ class Sample(Frozen):
         """Give `to_wire` as compact JSON; every float32 is printed in its shortest digits and reads back exactly."""
         return b"".join(self.json_parts())
 
-    def json_parts(self) -> list[bytes | memoryview]:
-        """Give `to_json` in parts, for what joins more than one sample."""
+    def json_parts(self) -> list[Printed]:
+        """Give `to_json` in parts, of which every second one is the numbers of a list and nothing else."""
         targets = self.loss_fn_inputs.get("target_tokens")
-        chunks, targets_json = token_arrays_json(
+        chunks, target_numbers = print_tokens(
             [chunk.encoded_text.tokens for chunk in self.model_input.chunks], None if targets is None else targets.data
         )
-        parts: list[bytes | memoryview] = [b'{"model_input":{"chunks":[']
-        for index, chunk in enumerate(chunks):
-            parts += (b',{"encoded_text":{"tokens":[' if index else b'{"encoded_text":{"tokens":[', chunk, b"]}}")
-        parts.append(b']},"loss_fn_inputs":{')
-        for index, (name, tensor) in enumerate(self.loss_fn_inputs.items()):
-            parts += (b"," if index else b"", orjson.dumps(name), b':{"data":')
-            parts += (b"[", targets_json, b"]") if tensor is targets else (tensor.to_json(),)
-            parts.append(b',"dtype":"%s"}' % tensor.dtype.encode())
+        parts: list[Printed] = []
+        opening = b'{"model_input":{"chunks":[{"encoded_text":{"tokens":['
+        for numbers in chunks:
+            parts += (opening, numbers)
+            opening = b']}},{"encoded_text":{"tokens":['
+        opening = b']}}]},"loss_fn_inputs":{'
+        for name, tensor in self.loss_fn_inputs.items():
+            numbers = target_numbers if tensor is targets else tensor.print_numbers()
+            parts += (b'%s%s:{"data":[' % (opening, orjson.dumps(name)), numbers)
+            opening = b'],"dtype":"%s"},' % tensor.dtype.encode()
         key = self.routed_experts_key
-        parts.append(b"}}" if key is None else b'},"routed_experts_key":%s}' % orjson.dumps(key))
+        closing = b"}}" if key is None else b'},"routed_experts_key":%s}' % orjson.dumps(key)
+        parts.append(opening.removesuffix(b",") + closing)
         return parts
 
     @classmethod

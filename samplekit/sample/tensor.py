@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import SerializationInfo, model_serializer, model_validator
 
 from samplekit.sample.arrays import AnyArray, floats_array, ids_array
-from samplekit.sample.digits import short_json, shortest_floats
+from samplekit.sample.digits import Printed, print_numbers, shortest_floats
 from samplekit.sample.kinds import is_mapping
 from samplekit.sample.parts import Frozen, array_field, hold
 from samplekit.sample.runs import Runs
@@ -62,15 +62,10 @@ class TensorData(Frozen):
         runs = self.runs
         return len(self.data) if runs is None else runs.length
 
-    def head(self, count: int) -> AnyArray:
-        """Give the first values, (count,) or all where there are fewer."""
+    def print_numbers(self) -> Printed:
+        """Print the values as a JSON list without its brackets, in as few bytes as read back bit for bit."""
         runs = self.runs
-        return self.data[:count] if runs is None else runs.head(count)
-
-    def to_json(self) -> bytes:
-        """Give the values as a compact JSON list in as few bytes as read back bit for bit."""
-        runs = self.runs
-        return short_json(self.data) if runs is None else runs.to_json()
+        return print_numbers(self.data) if runs is None else runs.print_numbers()
 
     @property
     def runs(self) -> Runs | None:

@@ -1,6 +1,6 @@
 """Request bodies as bytes: compact JSON, no NaN, nothing null.
 
-An operation's body is kept in pieces (one a sample), so that a large one is never joined in memory. What is measured
+An operation's body is kept in pieces, so that a large one is never joined in memory. What is measured
 and uploaded leaves out the flags ``forward_only`` and ``return_loss_fn_outputs``, as the protocol asks.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from samplekit.sample import ModelInput, Sample, TensorData
 from samplekit.sample.arrays import floats_array
 from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_sequence, is_whole_number
 from samplekit.wire.names import GRADIENT_DTYPE, INLINE_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, STAND_IN_LENGTH
+from samplekit.wire.printing import Pieces, PrintedList, print_list, print_samples
 
 if TYPE_CHECKING:
     from samplekit.losses import Loss
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # What a gradient step reads of a sample; the gradient itself says how each position counts.
 CUSTOM_INPUTS = frozenset({"target_tokens", "weights", "mask"})
-Pieces = tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -137,12 +136,12 @@ def forward_backward_body(
     sent = [as_sent(sample, read) for sample in samples]
     flags = {"forward_only": forward_only, "return_loss_fn_outputs": return_outputs}
     opening = b'{"loss":%s,"samples":[' % dumps(loss.to_wire())
-    parts = _samples_json(sent)
+    printed, heads = print_samples(sent)
     return OperationBody(
-        (opening, *parts, b"]"),
+        (opening, *printed.pieces, b"]"),
         {name: True for name, wanted in flags.items() if wanted},
-        lambda: (opening, _heads_json(sent), b"]"),
-        tuple(map(len, parts)),
+        lambda: (opening, *heads, b"]"),
+        printed.sizes,
     )
 
 
@@ -160,14 +159,14 @@ def custom_body(samples: Sequence[Sample], gradients: Sequence[object]) -> Opera
     arrays = gradient_arrays(samples, gradients)
     sent = [as_sent(sample, CUSTOM_INPUTS) for sample in samples]
 
-    def members(parts: Iterable[bytes], grads: Iterable[bytes]) -> Pieces:
-        return (b'{"gradients":[', *grads, b'],"samples":[', *parts, b"]")
+    def members(samples: Pieces, gradients: Pieces) -> Pieces:
+        return (b'{"gradients":[', *gradients, b'],"samples":[', *samples, b"]")
 
-    parts, shown = _samples_json(sent), _joined(map(_gradient_json, arrays))
+    (printed, heads), beside = print_samples(sent), _print_gradients(arrays)
     return OperationBody(
-        members(parts, shown),
-        head=lambda: members([_heads_json(sent)], _joined(_gradient_json(grad[:STAND_IN_LENGTH]) for grad in arrays)),
-        sample_sizes=tuple(len(sample) + len(grad) for sample, grad in zip(parts, shown, strict=True)),
+        members(printed.pieces, beside.pieces),
+        head=lambda: members(heads, _print_gradients(grad[:STAND_IN_LENGTH] for grad in arrays).pieces),
+        sample_sizes=tuple(map(sum, zip(printed.sizes, beside.sizes, strict=True))),
     )
 
 
@@ -200,10 +199,10 @@ def sample_body(
     rest = {"num_samples": num_samples, "sampling_params": sampling_params, **(extras or {})}
     closing = b"]," + dumps(rest).removeprefix(b"{").removesuffix(b"}")
 
-    def members(inputs: Iterable[list[dict[str, Any]]]) -> Pieces:
-        return (b'{"model_inputs":[', *_joined(map(_chunks_json, inputs)), closing)
+    def members(inputs: Iterable[ModelInput]) -> Pieces:
+        return (b'{"model_inputs":[', *print_list([_input_json(model_input)] for model_input in inputs).pieces, closing)
 
-    return OperationBody(members(map(_chunks, prompts)), head=lambda: members(map(_head_chunks, prompts)))
+    return OperationBody(members(prompts), head=lambda: members(prompt.head(STAND_IN_LENGTH) for prompt in prompts))
 
 
 def small_body(members: Mapping[str, Any]) -> OperationBody:
@@ -226,51 +225,11 @@ def _as_float(name: str, tensor: TensorData) -> TensorData:
     return tensor
 
 
-def _samples_json(samples: Sequence[Sample]) -> Pieces:
-    """Print samples, one to a piece, with the commas between them."""
-    commas = chain([b""], repeat(b","))
-    return tuple(b"".join([comma, *sample.json_parts()]) for comma, sample in zip(commas, samples, strict=False))
-
-
-def _heads_json(samples: Sequence[Sample]) -> bytes:
-    """Give samples cut to the length of a stand-in, without the brackets around them."""
-    heads: list[dict[str, Any]] = []
-    for sample in samples:
-        inputs = {
-            name: {"data": tensor.head(STAND_IN_LENGTH), "dtype": tensor.dtype}
-            for name, tensor in sample.loss_fn_inputs.items()
-        }
-        head: dict[str, Any] = {"model_input": {"chunks": _head_chunks(sample.model_input)}, "loss_fn_inputs": inputs}
-        if sample.routed_experts_key is not None:
-            head["routed_experts_key"] = sample.routed_experts_key
-        heads.append(head)
-    return orjson.dumps(heads, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
-
-
-def _head_chunks(model_input: ModelInput) -> list[dict[str, Any]]:
-    """Cut a model input to a stand-in's budget of tokens, which its chunks share; later chunks are dropped."""
-    budget, chunks = STAND_IN_LENGTH, list[dict[str, Any]]()
-    for chunk in model_input.chunks:
-        if budget <= 0:
-            break
-        tokens = chunk.encoded_text.tokens[:budget]
-        chunks.append({"encoded_text": {"tokens": tokens}})
-        budget -= len(tokens)
-    return chunks
-
-
-def _chunks(model_input: ModelInput) -> list[dict[str, Any]]:
-    return [{"encoded_text": {"tokens": chunk.encoded_text.tokens}} for chunk in model_input.chunks]
-
-
-def _chunks_json(chunks: list[dict[str, Any]]) -> bytes:
+def _input_json(model_input: ModelInput) -> bytes:
+    chunks = [{"encoded_text": {"tokens": chunk.encoded_text.tokens}} for chunk in model_input.chunks]
     return orjson.dumps({"chunks": chunks}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _gradient_json(gradient: FloatArray) -> bytes:
-    return orjson.dumps({"data": gradient, "dtype": GRADIENT_DTYPE}, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _joined(parts: Iterable[bytes]) -> Pieces:
-    """Put a comma before every part but the first."""
-    return tuple(part if index == 0 else b"," + part for index, part in enumerate(parts))
+def _print_gradients(gradients: Iterable[FloatArray]) -> PrintedList:
+    shown = ({"data": gradient, "dtype": GRADIENT_DTYPE} for gradient in gradients)
+    return print_list([orjson.dumps(gradient, option=orjson.OPT_SERIALIZE_NUMPY)] for gradient in shown)

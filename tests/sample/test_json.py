@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplekit import EncodedText, ModelInput, Sample, TensorData, build_sample
-from samplekit.sample.digits import shared_buffer, short_json, shortest_floats
+from samplekit.sample.digits import first_numbers, print_numbers, shared_buffer, shortest_floats
 
 HARD_FLOATS = [
     0.0, -0.0, 1.0, -1.0, 0.1, 1 / 3, 1e-45, -1e-45, 1.1754942e-38, 1.17549435e-38, 3.4028235e38, -3.4028235e38, 1e16,
@@ -30,7 +30,8 @@ finite_arrays = (
 
 def array_json(values):
     """Print an array as a sample does: as runs where they are few."""
-    return TensorData(values, "float32" if values.dtype.kind == "f" else "int64").compact().to_json()
+    tensor = TensorData(values, "float32" if values.dtype.kind == "f" else "int64").compact()
+    return b"[%s]" % bytes(tensor.print_numbers())
 
 
 def with_arrays(num_positions, **arrays):
@@ -81,8 +82,16 @@ def test_any_float32_reads_back_bit_for_bit(values):
 def test_runs_of_equal_values_are_printed_as_if_one_by_one_and_read_back_bit_for_bit(values, repeats):
     repeated = np.repeat(values, repeats)
     printed = array_json(repeated)
-    assert printed == short_json(repeated)
+    assert printed == b"[%s]" % bytes(print_numbers(repeated))
     assert np.array(json.loads(printed), dtype=np.float32).tobytes() == repeated.tobytes()
+
+
+@given(finite_arrays | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30).map(np.array))
+def test_the_first_of_printed_numbers_are_those_of_the_first_values(values):
+    for count in (1, 8, len(values), len(values) + 1):
+        assert json.loads(b"[%s]" % first_numbers(print_numbers(values), count)) == json.loads(
+            b"[%s]" % bytes(print_numbers(values[:count]))
+        )
 
 
 def test_whole_floats_are_printed_without_their_point_but_for_minus_zero():

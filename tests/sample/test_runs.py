@@ -26,8 +26,6 @@ def test_runs_expand_to_the_same_bits(runs):
         assert found.expand().tobytes() == array.tobytes()
         assert found.length == len(array)
         assert len(found.values) <= len(runs)
-        for count in (1, 8, 130):
-            assert found.head(count).tobytes() == array[:count].tobytes()
 
 
 def test_arrays_that_are_short_or_change_often_are_kept_as_they_are():
@@ -51,7 +49,7 @@ def test_a_compact_tensor_is_the_tensor_in_every_respect(runs):
     assert not compact.data.flags.writeable
     assert compact.model_dump(mode="json") == plain.model_dump(mode="json")
     assert compact.model_dump_json() == plain.model_dump_json()
-    assert compact.to_json() == plain.to_json()
+    assert bytes(compact.print_numbers()) == bytes(plain.print_numbers())
     assert dict(compact)["dtype"] == "float32"
     assert (dict(compact)["data"] == plain.data).all()
     assert compact.model_fields_set == plain.model_fields_set == {"data", "dtype"}
