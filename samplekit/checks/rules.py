@@ -33,9 +33,11 @@ def rule_faults(arrays: Arrays, loss: Loss | None, vocab_size: int | None, max_l
         yield from _advantages(arrays)
     elif arrays.has_inputs and not arrays.names & {"weights", "mask"}:
         yield from _no_mask(arrays, loss)
-    yield from _targets(arrays)
+    if arrays.sequence is None:
+        yield from _targets(arrays)
     for name in ("logprobs", "reference_logprobs"):
-        yield from _logprobs(arrays, name)
+        if name in arrays.names:
+            yield from _logprobs(arrays, name)
     yield from _limits(arrays, vocab_size, max_length)
 
 
@@ -120,7 +122,7 @@ def _advantages(arrays: Arrays) -> Iterator[Fault]:
 
 def _targets(arrays: Arrays) -> Iterator[Fault]:
     targets, tokens = arrays.inputs.get("target_tokens"), arrays.tokens
-    if arrays.sequence is not None or targets is None or tokens is None or len(targets) != len(tokens):
+    if targets is None or tokens is None or len(targets) != len(tokens):
         return
     following = np.roll(tokens, -1)
     wrong = following != targets

@@ -167,8 +167,8 @@ class Sample(Frozen):
         opening = b']}}]},"loss_fn_inputs":{'
         for name, tensor in self.loss_fn_inputs.items():
             numbers = target_numbers if tensor is targets else tensor.print_numbers()
-            parts += (b'%s%s:{"data":[' % (opening, orjson.dumps(name)), numbers)
-            opening = b'],"dtype":"%s"},' % tensor.dtype.encode()
+            parts += (opening + orjson.dumps(name) + b':{"data":[', numbers)
+            opening = b'],"dtype":"int64"},' if tensor.dtype == "int64" else b'],"dtype":"float32"},'
         key = self.routed_experts_key
         closing = b"}}" if key is None else b'},"routed_experts_key":%s}' % orjson.dumps(key)
         parts.append(opening.removesuffix(b",") + closing)

@@ -212,17 +212,12 @@ def small_body(members: Mapping[str, Any]) -> OperationBody:
 
 def as_sent(sample: Sample, read: frozenset[str]) -> Sample:
     """Keep the inputs that are read; weights and mask go as float32."""
-    kept = {name: _as_float(name, tensor) for name, tensor in sample.loss_fn_inputs.items() if name in read}
-    unchanged = len(kept) == len(sample.loss_fn_inputs) and all(
-        tensor is sample.loss_fn_inputs[name] for name, tensor in kept.items()
-    )
-    return sample if unchanged else Sample(sample.model_input, kept, sample.routed_experts_key)
-
-
-def _as_float(name: str, tensor: TensorData) -> TensorData:
-    if name in {"weights", "mask"} and tensor.dtype != "float32":
-        return TensorData(tensor.data.astype(np.float32), "float32")
-    return tensor
+    kept = {name: tensor for name, tensor in sample.loss_fn_inputs.items() if name in read}
+    whole = [name for name in ("weights", "mask") if name in kept and kept[name].dtype != "float32"]
+    if len(kept) == len(sample.loss_fn_inputs) and not whole:
+        return sample
+    kept |= {name: TensorData(kept[name].data.astype(np.float32), "float32") for name in whole}
+    return Sample(sample.model_input, kept, sample.routed_experts_key)
 
 
 def _input_json(model_input: ModelInput) -> bytes:
