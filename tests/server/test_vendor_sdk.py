@@ -1,4 +1,7 @@
-"""What the vendor's SDK, together 3.1.1, can ask beyond a training loop (tests/test_sdk.py): nothing is left out."""
+"""What the vendor's SDK, together 3.1.1, does beyond a training loop (tests/test_sdk.py), as whole stories.
+
+That no call of it is left out is held in test_vendor_raw_calls.py and test_vendor_client_calls.py.
+"""
 
 import asyncio
 
