@@ -1,4 +1,4 @@
-"""Samples -> batches that the service takes: shuffled by a seed, no larger than its limits."""
+"""Samples -> batches that the service takes: shuffled by a seed, evened out in tokens, no larger than its limits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from samplekit.client.settings import several, whole_number
 from samplekit.errors import SampleError
+from samplekit.packing import balance
 from samplekit.sample import Sample
 from samplekit.sample.kinds import describe_kind
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from samplekit.wire.answers import Limits
 
 DEFAULT_BATCH_SIZE = 32
+_EVEN = 1.01  # the largest batch over the smallest, in tokens, at which they are even enough
+_MOST_ROUNDS = 8  # of evening out; heavy-tailed lengths reach 1.01 in four to six, and small batches never may
 
 
 class Batch(list[Sample]):
@@ -43,7 +46,11 @@ def make_batches(
     epochs: int,
     seed: int,
 ) -> Iterator[Batch]:
-    """Give every sample once per epoch, in an order drawn from the seed.
+    """Give every sample once per epoch, in an order drawn from the seed, in batches of about equally many tokens.
+
+    Batches are cut from the shuffled samples and then trade samples until their tokens are alike, so that which samples
+    meet in a batch changes with every epoch and seed. Their number, and how many samples they hold, stay as they were
+    cut; with max_tokens only their number does.
 
     Args:
         samples: what to train on.
@@ -69,28 +76,56 @@ def _batches(samples: Sequence[Sample], size: int, max_tokens: int | None, epoch
         order = list(range(len(samples)))
         random.Random(f"{seed}/{epoch}").shuffle(order)
         shuffled = [samples[index] for index in order]
-        parts = _by_count(shuffled, size) if max_tokens is None else _by_tokens(shuffled, size, max_tokens)
-        for part in parts:
-            yield Batch(part, epoch=epoch)
+        lengths = [sample.length for sample in shuffled]
+        for part in _evened(list(_cut(lengths, size, max_tokens)), lengths):
+            yield Batch([shuffled[place] for place in part], epoch=epoch)
 
 
-def _by_count(samples: list[Sample], size: int) -> Iterator[list[Sample]]:
-    """Cut into as few batches as the size allows, whose sizes differ by one at most."""
-    count = math.ceil(len(samples) / size)
-    for index in range(count):
-        yield samples[index * len(samples) // count : (index + 1) * len(samples) // count]
+def _cut(lengths: list[int], size: int, max_tokens: int | None) -> Iterator[Sequence[int]]:
+    """Cut into as few batches as the size allows, whose sizes differ by one at most; or fill them up to max_tokens."""
+    if max_tokens is None:
+        count = math.ceil(len(lengths) / size)
+        for index in range(count):
+            yield range(index * len(lengths) // count, (index + 1) * len(lengths) // count)
+        return
+    start, tokens = 0, 0
+    for place, length in enumerate(lengths):
+        if place > start and (place - start == size or tokens + length > max_tokens):
+            yield range(start, place)
+            start, tokens = place, 0
+        tokens += length
+    yield range(start, len(lengths))
 
 
-def _by_tokens(samples: list[Sample], size: int, max_tokens: int) -> Iterator[list[Sample]]:
-    """Fill batches in order up to a number of tokens."""
-    part, tokens = list[Sample](), 0
-    for sample in samples:
-        if part and (len(part) == size or tokens + sample.length > max_tokens):
-            yield part
-            part, tokens = [], 0
-        part.append(sample)
-        tokens += sample.length
-    yield part
+def _evened(parts: list[Sequence[int]], lengths: list[int]) -> list[Sequence[int]]:
+    """Let batches trade samples in pairs until they hold about equally many tokens.
+
+    One `balance` over the whole epoch would be as even, but depends on lengths alone: the longest sample would meet the
+    shortest ones in every epoch, whatever the seed.
+    """
+    tokens = [sum(lengths[place] for place in part) for part in parts]
+    half, idle = len(parts) // 2, 0
+    for number in range(_MOST_ROUNDS):
+        if idle == 2 or len(parts) == len(lengths) or max(tokens) <= _EVEN * min(tokens):
+            break
+        order = sorted(range(len(parts)), key=tokens.__getitem__)
+        partners = order[-half:] if number % 2 else order[: -half - 1 : -1]  # the lightest with the heaviest first
+        traded = [_trade(parts, tokens, lengths, pair) for pair in zip(order[:half], partners, strict=True)]
+        idle = 0 if any(traded) else idle + 1
+    return parts
+
+
+def _trade(parts: list[Sequence[int]], tokens: list[int], lengths: list[int], pair: tuple[int, int]) -> bool:
+    """Divide the samples of two batches anew between them, half each, where the larger one gets smaller by it."""
+    pool = sorted(place for index in pair for place in parts[index])
+    halves = balance([lengths[place] for place in pool], 2, equal_size=True)
+    found = [sorted(pool[item] for item in half) for half in halves]
+    sums = [sum(lengths[place] for place in part) for part in found]
+    if max(sums) >= max(tokens[index] for index in pair):
+        return False
+    for index, part, total in zip(pair, found, sums, strict=True):
+        parts[index], tokens[index] = part, total
+    return True
 
 
 def _batch_size(batch_size: int | None, limits: Limits | None) -> int:

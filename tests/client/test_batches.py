@@ -1,4 +1,4 @@
-"""Batches: every sample once an epoch, in an order the seed decides, within the model's limits."""
+"""Batches: every sample once an epoch, in an order the seed decides, even in tokens, within the model's limits."""
 
 from __future__ import annotations
 
@@ -56,6 +56,39 @@ def test_epochs_and_seeds_differ_in_order():
         for epoch in (0, 1)
     ]
     assert len(set(orders)) == 4
+
+
+@pytest.fixture(scope="module")
+def heavy_tailed():
+    """640 samples, each of another length, a few of them a hundred times as long as most."""
+    lengths = np.unique(np.random.default_rng(1).lognormal(5.5, 1.2, size=2000).astype(int).clip(8, 4096))
+    return some(np.random.default_rng(2).permutation(lengths)[:640].tolist())
+
+
+@pytest.mark.parametrize(("max_tokens", "batch_size"), [(None, 32), (None, 31), (8192, 32)])
+def test_batches_are_even_in_tokens(heavy_tailed, max_tokens, batch_size):
+    made = batches(heavy_tailed, None, batch_size=batch_size, max_tokens=max_tokens, epochs=2)
+    for epoch in (0, 1):
+        tokens = [batch.num_tokens for batch in made if batch.epoch == epoch]
+        assert max(tokens) <= 1.02 * min(tokens)
+        assert max_tokens is None or max(tokens) <= max_tokens
+    if max_tokens is None:
+        assert {len(batch) for batch in made} <= {batch_size - 1, batch_size}
+
+
+def test_evening_out_leaves_to_chance_which_samples_meet(heavy_tailed):
+    """Were batches made from lengths alone, the longest sample would meet the same ones in every epoch."""
+    longest = max(heavy_tailed, key=lambda sample: sample.length)
+    met = [{id(item) for item in batch} for batch in batches(heavy_tailed, None, epochs=9) if longest in batch]
+    assert len(met) == 9
+    shared = [len(one & other) - 1 for n, one in enumerate(met) for other in met[:n]]
+    assert np.mean(shared) < 0.3 * 31
+
+
+def test_batches_of_one_sample_and_a_lone_batch_are_left_as_they_are():
+    samples = some([1, 50, 3])
+    assert sorted(batch.num_tokens for batch in batches(samples, batch_size=1)) == [1, 3, 50]
+    assert [batch.num_tokens for batch in batches(samples)] == [54]
 
 
 def test_the_last_batch_is_not_a_rest():
