@@ -1,4 +1,6 @@
-"""The tinker layer of the vendor's SDK, which drives the service with another SDK's types: every call it offers.
+"""The tinker layer of the vendor's SDK, which drives the service with another SDK's types, as whole stories.
+
+That no call of it is left out is held in test_vendor_tinker_calls.py.
 
 It imports with the version of tinker that together 3.1.1 pins (0.23.1, installed by the dev extra) and with few others.
 """
