@@ -263,6 +263,8 @@ class AsyncClient:
     ) -> list[Path]:
         """Fetch the files of a checkpoint into a folder; broken off and asked again, only what is missing is fetched.
 
+        Processes that ask at once for the same folder, as the ranks of a run do, fetch once: one does, the others wait.
+
         Args:
             checkpoint_id: of an inference checkpoint.
             folder: made where it is not there; files appear in it once all of them are whole.

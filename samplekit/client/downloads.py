@@ -1,9 +1,8 @@
-"""Files of a checkpoint, fetched: resumed where they broke off, checked by size, and seen only once they are whole."""
+"""Files of a checkpoint, fetched once: resumed where they broke off, checked by size, seen only once they are whole."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -11,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from samplekit.client.exchange import retry_delay
+from samplekit.client.exchange import poll_interval, retry_delay
 from samplekit.client.faults import call_error
 from samplekit.client.flows import Terms, request_for
-from samplekit.client.progress import Transferred
+from samplekit.client.part_files import PartFile
+from samplekit.client.progress import Transferred, Watch
 from samplekit.client.settings import one_of, shown, text
-from samplekit.client.steps import Failure, Fetch, Outcome, Pause, Reply, Request
+from samplekit.client.steps import Failure, Fetch, Held, Outcome, Pause, Reply, Request, Work
 from samplekit.errors import SampleError, ServiceError
 from samplekit.wire import names
 from samplekit.wire.listings import CheckpointFile, parse_files
@@ -36,7 +36,8 @@ def download_checkpoint(
     """Fetch a checkpoint's files into a folder; they appear under their names once all of them are whole.
 
     When it breaks off, what was fetched stays beside them under a name that begins with a dot: asked again, only the
-    rest is fetched.
+    rest is fetched. Where another process, such as another rank, fetches the same files into the same folder, it is
+    waited for, and nothing is fetched twice.
 
     Raises:
         SampleError: the variant is unknown, or the folder is a file.
@@ -53,10 +54,17 @@ def download_checkpoint(
         _require_plain(item.filename)
     target.mkdir(parents=True, exist_ok=True)
     parts = [PartFile(target, item, f"{identity}/{variant}") for item in files]
-    _require_room(target, parts)
-    for part in parts:
-        yield from _complete(terms, part, lambda: _files(terms, identity, variant))
-    return [part.publish() for part in parts]
+    try:
+        for part in sorted(parts, key=lambda part: part.item.filename):  # all who download lock in one order
+            yield from _held(terms, part)
+        _require_room(target, parts)
+        for part in parts:
+            yield from _complete(terms, part, lambda: _files(terms, identity, variant))
+        paths: list[Path] = yield Held(Work(lambda: [part.publish() for part in parts]))
+        return paths
+    finally:
+        for part in parts:
+            part.close()
 
 
 def _files(terms: Terms, checkpoint_id: str, variant: str) -> Flow[list[CheckpointFile]]:
@@ -87,72 +95,24 @@ def _require_room(folder: Path, parts: list[PartFile]) -> None:
         raise OSError(errno.ENOSPC, reason, str(folder))
 
 
-class PartFile:
-    """A file that is being fetched, under a name of its own until it is whole."""
-
-    def __init__(self, folder: Path, item: CheckpointFile, source: str) -> None:
-        digest = hashlib.sha256(f"{source}/{item.size}".encode()).hexdigest()[:12]
-        self.item = item
-        self._path, self._target = folder / f".{item.filename}.{digest}.part", folder / item.filename
-        self.num_bytes = self._path.stat().st_size if self._path.exists() else 0
-        if self.num_bytes > item.size:
-            self.discard()
-
-    @property
-    def num_missing(self) -> int:
-        """Bytes that are not here yet."""
-        return self.item.size - self.num_bytes
-
-    def begin(self, reply: Reply) -> Callable[[bytes], None] | None:
-        """Take an answer: go on where it goes on, else start over."""
-        if reply.status == _PART:
-            found = _RANGE.fullmatch(reply.headers.get("content-range", "").strip())
-            if found is None or int(found[1]) != self.num_bytes:
-                self.discard()
-                return None
-        else:
-            self.discard()
-            self._path.touch()
-        return self.append
-
-    def append(self, piece: bytes) -> None:
-        """Keep the next bytes.
-
-        Raises:
-            ServiceError: they are more than the service said there are.
-        """
-        if self.num_bytes + len(piece) > self.item.size:
-            self.discard()
-            raise ServiceError(
-                f"{self.item.filename} has more than the {self.item.size} bytes that the service named: "
-                "nothing of it was kept; report it to the service"
-            )
-        with self._path.open("ab") as stream:
-            stream.write(piece)
-        self.num_bytes += len(piece)
-
-    def discard(self) -> None:
-        """Drop what is here."""
-        self._path.unlink(missing_ok=True)
-        self.num_bytes = 0
-
-    def publish(self) -> Path:
-        """Give it its name."""
-        with self._path.open("rb") as stream:
-            os.fsync(stream.fileno())
-        self._path.replace(self._target)
-        return self._target
+def _held(terms: Terms, part: PartFile) -> Flow[None]:
+    """Wait until no other download has the file."""
+    watch = Watch(f"{part.item.filename}, which another download fetches", terms.runtime)
+    try:
+        while not part.hold():
+            watch.tell("WAITING")
+            yield Pause(poll_interval(watch.elapsed))
+    finally:
+        watch.end()
 
 
 def _complete(terms: Terms, part: PartFile, renew: Callable[[], Flow[list[CheckpointFile]]]) -> Flow[None]:
     """Fetch the rest of a file, trying again as often as the protocol allows without a byte of progress."""
     url, attempt, renewed = part.item.url, 0, False
-    if part.item.size == 0:
-        part.begin(Reply(_WHOLE, {}, b""))
     while part.num_missing:
         before = part.num_bytes
         request = _request(part, url)
-        outcome: Outcome = yield Fetch(request, part.begin, lambda: _tell(terms, part))
+        outcome: Outcome = yield Fetch(request, lambda reply: _begin(part, reply), lambda: _tell(terms, part))
         if not part.num_missing:
             return
         if part.num_bytes > before:
@@ -166,6 +126,18 @@ def _complete(terms: Terms, part: PartFile, renew: Callable[[], Flow[list[Checkp
             raise call_error(request, outcome, tries=attempt + 1)
         attempt += 1
         yield Pause(delay)
+
+
+def _begin(part: PartFile, reply: Reply) -> Callable[[bytes], None] | None:
+    """Take an answer: go on where it goes on, else start over."""
+    if reply.status == _PART:
+        found = _RANGE.fullmatch(reply.headers.get("content-range", "").strip())
+        if found is None or int(found[1]) != part.num_bytes:
+            part.discard()
+            return None
+    else:
+        part.discard()
+    return part.append
 
 
 def _request(part: PartFile, url: str) -> Request:

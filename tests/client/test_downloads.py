@@ -10,8 +10,7 @@ import pytest
 from service_double import URL
 
 import samplekit as sk
-from samplekit.client.downloads import PartFile
-from samplekit.wire.listings import CheckpointFile
+from samplekit.client.part_files import PartFile
 
 STORE = "https://store.example"
 DATA = bytes(range(256)) * 40
@@ -199,14 +198,6 @@ def test_a_disk_that_takes_nothing_ends_it_with_the_system_s_own_error(side, tmp
     monkeypatch.setattr(PartFile, "append", full)
     with pytest.raises(OSError, match="No space left"):
         download(side, Store(), tmp_path)
-
-
-def test_a_part_of_another_checkpoint_is_not_gone_on_with(tmp_path):
-    item = CheckpointFile("a", 10, "https://x")
-    one, other = PartFile(tmp_path, item, "ck-1/adapter"), PartFile(tmp_path, item, "ck-2/adapter")
-    one.append(b"12345")
-    assert other.num_missing == 10
-    assert PartFile(tmp_path, item, "ck-1/adapter").num_missing == 5
 
 
 def test_an_older_file_stays_until_the_new_one_is_whole(side, tmp_path):
