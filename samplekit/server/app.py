@@ -72,6 +72,7 @@ def create_app(
         sweeping = asyncio.create_task(_sweep(service))
         yield
         sweeping.cancel()
+        await service.finish()
         service.close()
 
     app = Starlette(
@@ -88,7 +89,7 @@ async def _sweep(service: Service) -> None:
     """Let go of what nobody has used for long, whether or not anybody asks."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        service.expire()
+        service.lifetimes.expire()
 
 
 def _routes() -> list[AppRoute]:
@@ -170,7 +171,7 @@ async def extend_expiry(request: Request) -> Response:
     """Keep resources for longer."""
     service = service_of(request)
     resources = service.find_resources(request.path_params["resources_id"])
-    service.extend(resources, parse_body(ExtendBody, await receive_json(request)).seconds)
+    service.lifetimes.extend(resources, parse_body(ExtendBody, await receive_json(request)).seconds)
     return json_response(resources.to_wire())
 
 
@@ -178,7 +179,8 @@ async def stop_resources(request: Request) -> Response:
     """Stop resources."""
     service = service_of(request)
     resources = service.find_resources(request.path_params["resources_id"])
-    service.stop_resources(resources, force=request.query_params.get("force", "").lower() in {"true", "1"})
+    force = request.query_params.get("force", "").lower() in {"true", "1"}
+    service.lifetimes.stop_resources(resources, force=force)
     return json_response(resources.to_wire())
 
 
@@ -212,7 +214,7 @@ async def stop_session(request: Request) -> Response:
     """Stop a session."""
     service = service_of(request)
     session = service.find_session(request.path_params["session_id"])
-    service.stop_session(session)
+    service.lifetimes.stop_session(session)
     return json_response(session.to_wire())
 
 

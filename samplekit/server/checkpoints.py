@@ -80,10 +80,12 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """Checkpoints of one service, oldest first. Saving runs on the engine thread, all else where it is called.
+    """Checkpoints of one service.
+
+    `save` and `restore` touch files only and run on the engine thread; what is listed changes on the event loop.
 
     Attributes:
-        records: by id.
+        records: what is listed, by id, oldest first.
     """
 
     def __init__(self, model: LoadedModel, folder: Path | None = None) -> None:
@@ -107,7 +109,7 @@ class CheckpointStore:
         self.records = {item.id: item for item in sorted(found, key=lambda item: item.created_at)}
 
     def save(self, checkpoint: Checkpoint, policy: Policy) -> None:
-        """Write a policy; one of this id that an interrupted service left is written again.
+        """Write a policy, without listing it; one of this id that an interrupted service left is written again.
 
         Raises:
             OSError: it cannot be written; nothing of it is there then.
@@ -124,7 +126,6 @@ class CheckpointStore:
             (folder / _RECORD).write_bytes(checkpoint.to_record())
 
         _publish(self._folder / checkpoint.id, fill)
-        self.records[checkpoint.id] = checkpoint
 
     def folder_of(self, checkpoint: Checkpoint, variant: CheckpointVariant) -> Path:
         """Give the folder that holds a variant's files; an adapter is merged the first time it is asked for so."""

@@ -39,7 +39,7 @@ def log_operation(session: Session, operation: Operation, outcome: Outcome, seco
         "status": outcome.status,
         "seconds": round(seconds, 6),
         "step": session.step,
-        "output_bytes": len(outcome.output),
+        "output_bytes": len(outcome.output or b""),
     }
     if outcome.error_code is not None:
         line |= {"error_code": outcome.error_code, "error_message": outcome.error_message}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import secrets
 from typing import TYPE_CHECKING
@@ -63,10 +64,11 @@ async def get_operation(request: Request) -> Response:
 
 
 async def _shown(service: Service, operation: Operation) -> Response:
-    output = operation.output
-    if output is None:  # on disk
-        output = await service.parse(lambda: service.outcomes.output_of(operation))
-    return json_response(orjson.Fragment(operation.to_json(output)))
+    outcome = operation.outcome
+    if outcome is not None and outcome.output is None:  # on disk
+        output = await service.parse(lambda: service.outcomes.read(operation))
+        outcome = dataclasses.replace(outcome, output=output)
+    return json_response(orjson.Fragment(operation.to_json(outcome)))
 
 
 def _kind(request: Request) -> OperationKind:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class Outcomes:
-    """Keeps results in memory up to a count and a size; older ones are read back from disk. Safe from any thread."""
+    """Keeps results in memory up to a count and a size; older ones are read back from disk.
+
+    Called on the event loop, all but `read`.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,7 @@ class Outcomes:
         """
         self._payloads, self._state = payloads, state
         self._max_outcomes, self._max_bytes = max_outcomes, max_bytes
-        self._held: deque[Operation] = deque()
-        self._lock = threading.Lock()
+        self._held: deque[tuple[Operation, bytes]] = deque()
         self.num_bytes = 0
 
     @property
@@ -51,37 +53,35 @@ class Outcomes:
 
     def keep(self, operation: Operation) -> None:
         """Take the result of an operation that ended, and let the oldest go to disk where there are too many."""
-        if operation.output is None or operation.output == _NOTHING:
+        outcome = operation.outcome
+        if outcome is None or outcome.output is None or outcome.output == _NOTHING:
             return
-        with self._lock:
-            self._held.append(operation)
-            self.num_bytes += len(operation.output)
-            while len(self._held) > self._max_outcomes or self.num_bytes > self._max_bytes:
-                if not self._let_go(self._held[0]):
-                    return
-                self._held.popleft()
+        self._held.append((operation, outcome.output))
+        self.num_bytes += len(outcome.output)
+        while len(self._held) > self._max_outcomes or self.num_bytes > self._max_bytes:
+            operation, output = self._held[0]
+            if not self._let_go(operation, output):
+                return
+            self._held.popleft()
+            self.num_bytes -= len(output)
 
-    def output_of(self, operation: Operation) -> bytes:
-        """Give the JSON of a result; it may be read from disk.
+    def read(self, operation: Operation) -> bytes:
+        """Read the JSON of a result that left memory; runs on any thread.
 
         Raises:
             OSError: it cannot be read.
         """
-        output = operation.output
-        if output is not None:
-            return output
         if self._state is not None:
             return self._state.output_of(operation)
         return self._payloads.outcome_path(operation.id).read_bytes()
 
-    def _let_go(self, operation: Operation) -> bool:
-        output = operation.output or b""
+    def _let_go(self, operation: Operation, output: bytes) -> bool:
         if self._state is None:
             try:
                 self._payloads.outcome_path(operation.id).write_bytes(output)
             except OSError as error:
                 logger.warning("results stay in memory, for they cannot be written: %s", error)
                 return False
-        self.num_bytes -= len(output)
-        operation.output = None
+        if operation.outcome is not None:
+            operation.outcome = dataclasses.replace(operation.outcome, output=None)
         return True

@@ -42,6 +42,7 @@ class PolicyState:
 
         Raises:
             OSError: it cannot be written; what was there before still is.
+            SafetensorError: the same, as its writer says it.
         """
         tensors = {f"{_WEIGHT}{name}": weight for name, weight in self.weights.items()} | dict(self.optimizer)
         partial = path.with_suffix(".partial")

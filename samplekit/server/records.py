@@ -1,4 +1,7 @@
-"""What the service remembers: resources, sessions and operations, and how each is shown."""
+"""What the service remembers: resources, sessions and operations, and how each is shown.
+
+Only the event loop changes what stands here. The engine thread is handed what it needs and gives results back.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,12 @@ class Output:
     Attributes:
         inline: members that always stay in the answer.
         large: members that move to a payload where the answer would grow too large.
+        checkpoint: what was saved, of an operation that saves one.
     """
 
     inline: Mapping[str, Any] = field(default_factory=dict[str, Any])
     large: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,13 @@ class Outcome:
 
     Attributes:
         status: COMPLETED or FAILED.
-        output: JSON of the result.
+        output: JSON of the result; None where it is on disk only, see `samplekit.server.outcomes`.
         error_code: why it failed.
         error_message: the same for people.
     """
 
     status: OperationStatus
-    output: bytes = b"{}"
+    output: bytes | None = b"{}"
     error_code: OperationErrorCode | None = None
     error_message: str = ""
 
@@ -78,9 +83,10 @@ class Operation:
         digest: of the body, to tell a retry from another request.
         work: computes the output on the session's policy.
         payload_id: of the uploaded body, dropped with the work.
-        output: JSON of the result; None once it is on disk only, see `samplekit.server.outcomes`.
+        is_running: whether its turn has come.
+        outcome: how it ended, all of it at once; None before.
         number: its place in the journal of a state directory; 0 without one.
-        finished: set on the event loop once there is an outcome.
+        finished: set once there is an outcome.
     """
 
     id: str
@@ -89,26 +95,38 @@ class Operation:
     digest: bytes
     work: Callable[[Policy], Output] | None
     payload_id: str | None = None
-    status: OperationStatus = OperationStatus.PENDING
-    output: bytes | None = b"{}"
-    error_code: OperationErrorCode | None = None
-    error_message: str = ""
+    is_running: bool = False
+    outcome: Outcome | None = None
     number: int = 0
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def status(self) -> OperationStatus:
+        """Where it stands."""
+        return self._status(self.outcome)
+
     def end(self, outcome: Outcome) -> None:
         """Keep how it ended; what it needed to run is dropped."""
-        self.output, self.error_code, self.error_message = outcome.output, outcome.error_code, outcome.error_message
-        self.work, self.status = None, outcome.status
+        self.outcome, self.work = outcome, None
+        self.finished.set()
 
-    def to_json(self, output: bytes) -> bytes:
-        """Show the operation as the protocol does, with its result where it has one."""
-        shown: dict[str, Any] = {"id": self.id, "status": self.status}
-        if self.status is OperationStatus.FAILED:
-            shown["error"] = {"code": self.error_code, "message": self.error_message}
-        if self.status is OperationStatus.COMPLETED:
-            shown["output"] = orjson.Fragment(output)
+    def to_json(self, outcome: Outcome | None) -> bytes:
+        """Show the operation as the protocol does.
+
+        Args:
+            outcome: what `outcome` was when it was read, with its result where that was on disk.
+        """
+        shown: dict[str, Any] = {"id": self.id, "status": self._status(outcome)}
+        if outcome is not None and outcome.status is OperationStatus.FAILED:
+            shown["error"] = {"code": outcome.error_code, "message": outcome.error_message}
+        elif outcome is not None:
+            shown["output"] = orjson.Fragment(outcome.output or b"{}")
         return orjson.dumps(shown)
+
+    def _status(self, outcome: Outcome | None) -> OperationStatus:
+        if outcome is not None:
+            return outcome.status
+        return OperationStatus.RUNNING if self.is_running else OperationStatus.PENDING
 
 
 @dataclass
@@ -166,7 +184,7 @@ class Session:
     by_key: dict[str, Operation] = field(default_factory=dict[str, Operation])
     queue: deque[Operation] = field(default_factory=deque["Operation"])
     runner: asyncio.Task[None] | None = None
-    checkpoints: list[Checkpoint] = field(default_factory=list["Checkpoint"])  # that it saved
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict[str, "Checkpoint"])  # that it saved, by id
     resumed_from: Checkpoint | None = None
     load_optimizer: bool = True  # of the checkpoint it was resumed from
 
@@ -211,4 +229,4 @@ class Session:
         return shown
 
     def _shown(self, kind: CheckpointType) -> list[dict[str, Any]]:
-        return [item.to_output() for item in self.checkpoints if item.type is kind]
+        return [item.to_output() for item in self.checkpoints.values() if item.type is kind]

@@ -24,7 +24,7 @@ MAX_BODY_BYTES = 64 * INLINE_LIMIT_BYTES
 def service_of(request: Request) -> Service:
     """Give the state behind a request, without what ran out meanwhile."""
     service: Service = request.app.state.service
-    service.expire()
+    service.lifetimes.expire()
     return service
 
 

@@ -1,29 +1,33 @@
 """Doing the work of operations: one queue for each session, one engine thread for all of them.
 
-Two sessions never compute at once, and each gets its turn after one operation of another.
+Two sessions never compute at once, and each gets its turn after one operation of another. The engine thread changes
+policies and files, and gives back what it found; what requests look at changes on the event loop, in one piece.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
+from samplekit.server.failures import failure_of, named
 from samplekit.server.operation_log import log_operation
-from samplekit.server.policy import NoGradientError, NonFiniteError, Policy, share_cores
+from samplekit.server.policy import Policy, share_cores
 from samplekit.server.records import Outcome
 from samplekit.server.step_settings import muon_scaling
 from samplekit.wire.names import INLINE_LIMIT_BYTES, OperationErrorCode, OperationStatus, SessionStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from samplekit.server.checkpoints import CheckpointStore
+    from samplekit.server.checkpoints import Checkpoint, CheckpointStore
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.outcomes import Outcomes
     from samplekit.server.payloads import PayloadStore
@@ -31,14 +35,32 @@ if TYPE_CHECKING:
     from samplekit.server.state_directory import StateDirectory
     from samplekit.server.work import Work
 
-# How torch and the allocator say that memory is gone, each as a RuntimeError of its own.
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An operation that ended, for the event loop to apply.
+
+    Attributes:
+        outcome: how it ended, recorded where outcomes are.
+        unneeded: uploads that will not be read again.
+        checkpoint: what it saved.
+        lost: why the outcome could not be recorded, which ends the session; empty if it was.
+        seconds: how long it ran; 0 if it never did.
+    """
+
+    outcome: Outcome
+    unneeded: Sequence[str] = ()
+    checkpoint: Checkpoint | None = None
+    lost: str = ""
+    seconds: float = 0.0
 
 
 class Runner:
-    """Runs queues. Its methods are called on the event loop."""
+    """Runs queues. Its public methods are called on the event loop."""
 
     def __init__(
         self,
@@ -70,16 +92,17 @@ class Runner:
         self._state = state
         self._plan = plan
         self._engine = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
+        self._closing = False
 
     def open(self, session: Session) -> asyncio.Task[None]:
         """Make the session's model, then run what was accepted meanwhile; the task ends when nothing is left."""
-        session.runner = asyncio.create_task(self._open(session))
+        session.runner = asyncio.create_task(self._live(session, opening=True))
         return session.runner
 
     def wake(self, session: Session) -> None:
         """Run a session's queue unless it is running already."""
         if session.runner is None:
-            session.runner = asyncio.create_task(self._run_queue(session))
+            session.runner = asyncio.create_task(self._live(session, opening=False))
 
     def stop(self, session: Session, *, final: SessionStatus = SessionStatus.STOPPED) -> None:
         """Fail what waits in a session; it closes as ``final`` once the operation that runs has ended."""
@@ -87,40 +110,24 @@ class Runner:
         if session.runner is None:
             self._close_session(session, final)
 
+    def fail_waiting(self, session: Session) -> None:
+        """Fail what waits in a session that is over."""
+        self._drop_waiting(session, session.error or f"the session is {session.status}")
+
+    async def finish(self, sessions: Iterable[Session]) -> None:
+        """Let the operation that runs end; those that have not begun stay in their queues."""
+        self._closing = True
+        self._engine.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*(item.runner for item in sessions if item.runner is not None), return_exceptions=True)
+
     def close(self) -> None:
-        """Wait for the operation that runs, and end the thread."""
+        """End the thread, once it has nothing to do."""
         self._engine.shutdown(wait=True, cancel_futures=True)
 
-    async def _open(self, session: Session) -> None:
-        loop = asyncio.get_running_loop()
+    async def _live(self, session: Session, *, opening: bool) -> None:
         try:
-            session.policy = await loop.run_in_executor(self._engine, self._make_policy, session)
-        except Exception as error:
-            logger.exception("session %s: its model could not be made", session.id)
-            session.status, session.error = SessionStatus.ERROR, f"{type(error).__name__}: {error}"
-            self._drop_waiting(session, "the session could not be opened")
-            self._keep(session)
-            session.runner = None
-            return
-        if session.status is SessionStatus.CREATING:
-            session.status = SessionStatus.RUNNING
-            self._keep(session)
-            logger.info("session %s: running", session.id)
-        await self._run_queue(session)
-
-    def _make_policy(self, session: Session) -> Policy:
-        """Make a session's model and bring it to where the session is."""
-        policy = Policy(self._model, session.lora, muon_scaling=muon_scaling(session.resources))
-        if session.resumed_from is not None:
-            self._checkpoints.restore(session.resumed_from, policy, with_optimizer=session.load_optimizer)
-        if self._state is not None and self._plan is not None:
-            plan = self._plan
-            self._state.restore(session, policy, lambda operation: plan(session, operation))
-        session.step, session.version = policy.step, policy.version
-        return policy
-
-    async def _run_queue(self, session: Session) -> None:
-        try:
+            if opening:
+                await self._open(session)
             while session.queue:
                 await self._run(session, session.queue.popleft())
         finally:
@@ -128,69 +135,106 @@ class Runner:
         if session.status is SessionStatus.STOPPING:
             self._close_session(session, SessionStatus.STOPPED)
 
+    async def _open(self, session: Session) -> None:
+        ended = [item for item in session.operations.values() if item.outcome is not None]
+        try:
+            policy = await self._on_engine(lambda: self._make_policy(session, ended))
+        except Exception as error:
+            logger.exception("session %s: its model could not be made", session.id)
+            session.status, session.error = SessionStatus.ERROR, named(error)
+            self._drop_waiting(session, "the session could not be opened")
+            self._keep(session)
+            return
+        session.policy, session.step, session.version = policy, policy.step, policy.version
+        if session.status is SessionStatus.CREATING:
+            session.status = SessionStatus.RUNNING
+            self._keep(session)
+            logger.info("session %s: running", session.id)
+
     async def _run(self, session: Session, operation: Operation) -> None:
         """Run one operation; one that could not even be handed to the engine fails, and the next gets its turn."""
-        operation.status = OperationStatus.RUNNING
+        operation.is_running = True
+        policy = session.policy
         try:
-            await asyncio.get_running_loop().run_in_executor(self._engine, self._carry_out, session, operation)
-        except Exception as error:
-            logger.exception("operation %s (%s) could not be run", operation.id, operation.kind)
-            self._settle(session, operation, Outcome.failed(OperationErrorCode.INTERNAL_ERROR, _named(error)))
-        operation.finished.set()
+            ended = await self._on_engine(lambda: self._carry_out(session, operation, policy))
+        except asyncio.CancelledError:  # the service closes before its turn came
+            operation.is_running = False
+            session.queue.appendleft(operation)
+            raise
+        except Exception as error:  # noqa: BLE001 - it is logged there
+            ended = self._recorded(session, operation, failure_of(operation, error), None)
+        if policy is not None and not ended.lost:  # the policy is at rest
+            session.step, session.version = policy.step, policy.version
+        self._apply(session, operation, ended)
         if session.status is SessionStatus.ERROR:
             self.fail_waiting(session)
 
-    def fail_waiting(self, session: Session) -> None:
-        """Fail what waits in a session that is over."""
-        self._drop_waiting(session, session.error or f"the session is {session.status}")
+    async def _on_engine(self, work: Callable[[], Result]) -> Result:
+        """Do something on the engine thread.
 
-    def _carry_out(self, session: Session, operation: Operation) -> None:
-        """Do an operation's work on the engine thread; whatever happens becomes its outcome."""
+        Raises:
+            CancelledError: the service closes, and it was not begun.
+        """
+        if self._closing:
+            raise asyncio.CancelledError
+        return await asyncio.get_running_loop().run_in_executor(self._engine, work)
+
+    def _make_policy(self, session: Session, ended: Sequence[Operation]) -> Policy:
+        """Make a session's model and bring it to where the session is; on the engine thread."""
+        policy = Policy(self._model, session.lora, muon_scaling=muon_scaling(session.resources))
+        if session.resumed_from is not None:
+            self._checkpoints.restore(session.resumed_from, policy, with_optimizer=session.load_optimizer)
+        if self._state is not None and self._plan is not None:
+            plan = self._plan
+            self._state.restore(session.id, policy, ended, lambda operation: plan(session, operation))
+        return policy
+
+    def _carry_out(self, session: Session, operation: Operation, policy: Policy | None) -> Ended:
+        """Do an operation's work on the engine thread and record how it ended; whatever happens is its outcome."""
         started = time.perf_counter()
-        outcome = self._outcome(session, operation)
-        self._settle(session, operation, outcome, time.perf_counter() - started)
-
-    def _outcome(self, session: Session, operation: Operation) -> Outcome:
-        work, policy = operation.work, session.policy
+        checkpoint = None
         try:
+            work = operation.work
             if work is None and self._plan is not None:
                 work = self._plan(session, operation)
             if work is None or policy is None:
                 raise RuntimeError("an operation without work or model was queued")
-            output = self._encode(session, work(policy))
-            session.step, session.version = policy.step, policy.version
-            return Outcome(OperationStatus.COMPLETED, output)
-        except NonFiniteError as error:
-            return Outcome.failed(OperationErrorCode.NON_FINITE_LOSS, str(error))
-        except NoGradientError as error:
-            return Outcome.failed(OperationErrorCode.INVALID_INPUT, str(error))
-        except Exception as error:
-            if isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY):
-                why = f"memory is gone, send smaller batches: {error}"
-                return Outcome.failed(OperationErrorCode.RESOURCE_EXHAUSTED, why)
-            logger.exception("operation %s (%s) failed", operation.id, operation.kind)
-            return Outcome.failed(OperationErrorCode.INTERNAL_ERROR, _named(error))
+            output = work(policy)
+            checkpoint = output.checkpoint
+            outcome = Outcome(OperationStatus.COMPLETED, self._encode(session, output))
+        except Exception as error:  # noqa: BLE001 - it is logged there
+            outcome = failure_of(operation, error)
+        ended = self._recorded(session, operation, outcome, policy)
+        saved = None if ended.lost else checkpoint
+        return dataclasses.replace(ended, checkpoint=saved, seconds=time.perf_counter() - started)
 
-    def _settle(self, session: Session, operation: Operation, outcome: Outcome, seconds: float = 0.0) -> None:
-        """Record an outcome where outcomes are recorded, then show it; one that cannot be recorded ends the session."""
-        unneeded = [operation.payload_id]
-        # What fails because the session did is not recorded: a service that starts again may do it.
-        if self._state is not None and session.status is not SessionStatus.ERROR:
-            try:
-                unneeded = [*self._state.settle(session, operation, outcome, session.policy)]
-            except (OSError, sqlite3.Error) as error:
-                logger.exception("session %s: its state cannot be written", session.id)
-                session.status = SessionStatus.ERROR
-                session.error = (
-                    f"the state directory cannot be written ({_named(error)}): free its disk and start the service "
-                    "again, which goes on from the last outcome that was recorded"
-                )
-                unneeded, outcome = [], Outcome.failed(OperationErrorCode.INTERNAL_ERROR, session.error)
-        operation.end(outcome)
+    def _recorded(self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None) -> Ended:
+        """Record an outcome where outcomes are recorded; one that cannot be is none, and ends the session."""
+        if self._state is None:
+            return Ended(outcome, [] if operation.payload_id is None else [operation.payload_id])
+        try:
+            return Ended(outcome, self._state.settle(session.id, operation, outcome, policy))
+        except Exception as error:
+            logger.exception("session %s: its state cannot be written", session.id)
+            lost = (
+                f"the state directory cannot be written ({named(error)}): free its disk and start the service "
+                "again, which goes on from the last outcome that was recorded"
+            )
+            return Ended(Outcome.failed(OperationErrorCode.INTERNAL_ERROR, lost), lost=lost)
+
+    def _apply(self, session: Session, operation: Operation, ended: Ended) -> None:
+        """Show how an operation ended."""
+        if ended.lost:
+            session.status, session.error = SessionStatus.ERROR, ended.lost
+        if ended.checkpoint is not None:
+            for listed in (session.checkpoints, self._checkpoints.records):
+                listed[ended.checkpoint.id] = ended.checkpoint
+        operation.end(ended.outcome)
         self._outcomes.keep(operation)
-        logger.info("%s %s of %s: %s in %.3f s", operation.kind, operation.id, session.id, outcome.status, seconds)
-        log_operation(session, operation, outcome, seconds)
-        for payload_id in unneeded:
+        status = ended.outcome.status
+        logger.info("%s %s of %s: %s in %.3f s", operation.kind, operation.id, session.id, status, ended.seconds)
+        log_operation(session, operation, ended.outcome, ended.seconds)
+        for payload_id in ended.unneeded:
             self._discard(payload_id)
 
     def _encode(self, session: Session, output: Output) -> bytes:
@@ -202,16 +246,18 @@ class Runner:
         return orjson.dumps({**output.inline, "payload_id": payload_id})
 
     def _drop_waiting(self, session: Session, why: str) -> None:
+        outcome = Outcome.failed(OperationErrorCode.SESSION_NOT_ACTIVE, why)
         while session.queue:
             operation = session.queue.popleft()
-            self._settle(session, operation, Outcome.failed(OperationErrorCode.SESSION_NOT_ACTIVE, why))
-            operation.finished.set()
+            # What fails because the session did is not recorded: a service that starts again may do it.
+            passing = self._state is not None and session.status is SessionStatus.ERROR
+            ended = Ended(outcome) if passing else self._recorded(session, operation, outcome, None)
+            self._apply(session, operation, ended)
 
-    def _discard(self, payload_id: str | None) -> None:
+    def _discard(self, payload_id: str) -> None:
         """Drop an upload; the outcome stands where its file cannot be removed."""
         try:
-            if payload_id is not None:
-                self._payloads.discard(payload_id)
+            self._payloads.discard(payload_id)
         except OSError as error:
             logger.warning("the upload %s stays on disk: %s", payload_id, error)
 
@@ -219,14 +265,15 @@ class Runner:
         session.policy = None
         session.status, session.updated_at = final, self._clock()
         self._keep(session)
-        if self._state is not None:
-            self._state.forget_policies(session)
         logger.info("session %s: %s after %d operations", session.id, final, len(session.operations))
 
     def _keep(self, session: Session) -> None:
-        if self._state is not None:
+        """Record a session as it stands; where that fails, the next start does the same again."""
+        if self._state is None:
+            return
+        try:
             self._state.keep_session(session)
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+            if session.status in {SessionStatus.STOPPED, SessionStatus.EXPIRED}:
+                self._state.forget_policies(session)
+        except (OSError, sqlite3.Error):
+            logger.exception("session %s: that it is %s cannot be written", session.id, session.status)

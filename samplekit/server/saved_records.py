@@ -8,7 +8,14 @@ import orjson
 
 from samplekit.server.records import Operation, Outcome, Resources, Session
 from samplekit.server.settings import LoraSettings
-from samplekit.wire.names import OperationErrorCode, OperationKind, OperationStatus, ResourcesStatus, SessionStatus
+from samplekit.wire.names import (
+    TERMINAL_OPERATIONS,
+    OperationErrorCode,
+    OperationKind,
+    OperationStatus,
+    ResourcesStatus,
+    SessionStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,8 +55,17 @@ def session_from(record: bytes, resources: Mapping[str, Resources], checkpoints:
     known["lora"] = None if known["lora"] is None else LoraSettings.model_validate(known["lora"])
     known["resumed_from"] = None if known["resumed_from"] is None else checkpoints[known["resumed_from"]]
     session = Session(**known)
-    session.checkpoints = [item for item in checkpoints.values() if item.session_id == session.id]
+    session.checkpoints = {item.id: item for item in checkpoints.values() if item.session_id == session.id}
     return session
+
+
+def take_progress(session: Session, kind: OperationKind, output: bytes) -> None:
+    """Bring a session's counters to what a completed optimizer step or weights sync said."""
+    known: dict[str, Any] = orjson.loads(output)
+    if kind is OperationKind.OPTIM_STEP:
+        session.step = int(known["step"])
+    else:
+        session.version = int(known["weights_version"])
 
 
 def operation_from_row(row: Sequence[Any]) -> Operation:
@@ -57,9 +73,7 @@ def operation_from_row(row: Sequence[Any]) -> Operation:
     number, identifier, kind, key, digest, payload_id, status, code, message = row
     operation = Operation(identifier, OperationKind(kind), key, bytes(digest), None, payload_id, number=number)
     ended = OperationStatus(status)
-    if ended in {OperationStatus.COMPLETED, OperationStatus.FAILED}:
+    if ended in TERMINAL_OPERATIONS:
         error = None if code is None else OperationErrorCode(code)
-        operation.end(Outcome(ended, error_code=error, error_message=message))
-        operation.output = None
-        operation.finished.set()
+        operation.end(Outcome(ended, None, error_code=error, error_message=message))
     return operation

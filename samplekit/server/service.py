@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from samplekit.server.checkpoints import CheckpointStore
+from samplekit.server.lifetimes import Lifetimes
 from samplekit.server.outcomes import Outcomes
 from samplekit.server.payloads import PayloadStore
 from samplekit.server.planning import plan_operation
@@ -23,11 +24,7 @@ from samplekit.server.runner import Runner
 from samplekit.server.settings import LoraSettings
 from samplekit.server.state_directory import StateDirectory
 from samplekit.server.step_settings import refuse_optimizer
-from samplekit.wire.names import (
-    INACTIVE_RESOURCES,
-    ResourcesStatus,
-    SessionStatus,
-)
+from samplekit.wire.names import ResourcesStatus, SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +51,7 @@ class Service:
         payloads: bodies and results on disk.
         checkpoints: saved weights.
         outcomes: results of operations.
+        lifetimes: stops what is asked for and what nobody uses.
         clock: gives seconds since 1970.
     """
 
@@ -86,28 +84,18 @@ class Service:
             model,
             self.payloads,
             self.checkpoints,
-            clock,
+            self._now,
             self.outcomes,
             state=self._state,
             plan=self._plan_accepted,
         )
+        self.lifetimes = Lifetimes(self.resources, self.sessions, self._runner, self._now, self._state)
         self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
 
     def resume(self) -> None:
-        """Go on with the sessions of an earlier process: bring their models back, and run what was accepted."""
+        """Go on with the sessions of an earlier process."""
         for session in self.sessions.values():
-            waiting = [item for item in session.operations.values() if not item.finished.is_set()]
-            session.queue.extend(waiting)
-            if not session.is_active:
-                self._runner.fail_waiting(session)
-                continue
-            logger.info("session %s: taken up again, %d operations wait", session.id, len(waiting))
-            if session.status is SessionStatus.STOPPING:
-                self._runner.stop(session)
-            else:
-                resources = session.resources
-                resources.expires_at = max(resources.expires_at, self.clock() + resources.inactive_timeout)
-                self._runner.open(session)
+            self.lifetimes.resume(session)
 
     @property
     def operations(self) -> list[Operation]:
@@ -129,7 +117,7 @@ class Service:
             created_at=now,
             expires_at=now + body.inactive_timeout,
         )
-        self._keep_resources(resources)
+        self.lifetimes.keep_resources(resources)
         self.resources[resources.id] = resources
         logger.info("resources %s: created for %s", resources.id, "LoRA" if body.lora_enabled else "full weights")
         return resources
@@ -142,50 +130,6 @@ class Service:
             )
         if body.base_weights_ref is not None:
             raise invalid("base_weights_ref is not known here: start the service with those weights as its --model")
-
-    def extend(self, resources: Resources, seconds: int) -> None:
-        """Keep resources for at least this long."""
-        if resources.status is not ResourcesStatus.READY:
-            raise invalid(f"resources {resources.id} are {resources.status}, expected READY: create new ones")
-        resources.expires_at = max(resources.expires_at, self.clock() + seconds)
-        self._keep_resources(resources)
-
-    def expire(self) -> None:
-        """Stop resources that were not used for longer than their inactive timeout, and end the sessions on them.
-
-        A session with work that runs or waits is in use.
-        """
-        now = self.clock()
-        for resources in self.resources.values():
-            if resources.status is not ResourcesStatus.READY or resources.expires_at > now:
-                continue
-            active = [item for item in self.sessions.values() if item.resources is resources and item.is_active]
-            if any(session.runner is not None for session in active):
-                continue
-            for session in active:
-                self._runner.stop(session, final=SessionStatus.EXPIRED)
-            resources.status, resources.updated_at = ResourcesStatus.STOPPED, now
-            self._keep_resources(resources)
-            logger.warning(
-                "resources %s: not used for %d s, stopped with %d sessions; checkpoints stay",
-                resources.id,
-                resources.inactive_timeout,
-                len(active),
-            )
-
-    def stop_resources(self, resources: Resources, *, force: bool) -> None:
-        """Stop resources, and with ``force`` the sessions on them."""
-        if resources.status in INACTIVE_RESOURCES:
-            raise invalid(f"resources {resources.id} are {resources.status} already")
-        active = [session for session in self.sessions.values() if session.resources is resources and session.is_active]
-        if active and not force:
-            raise invalid(
-                f"resources {resources.id} still have {len(active)} sessions: stop them first, or pass force=true"
-            )
-        for session in active:
-            self.stop_session(session)
-        resources.status, resources.updated_at = ResourcesStatus.STOPPED, self.clock()
-        self._keep_resources(resources)
 
     async def create_session(self, body: SessionBody) -> Session:
         """Open a session; its model is copied on the engine thread."""
@@ -206,7 +150,7 @@ class Service:
             resumed_from=checkpoint,
             load_optimizer=checkpoint is not None and body.load_optimizer is not False,
         )
-        self._keep_session(session)
+        self.lifetimes.keep_session(session)
         self.sessions[session.id] = session
         await asyncio.wait({self._runner.open(session)}, timeout=CREATION_WAIT)
         return session
@@ -218,15 +162,7 @@ class Service:
         if body.metadata is not None:
             session.metadata = {**session.metadata, **body.metadata}
         session.updated_at = self.clock()
-        self._keep_session(session)
-
-    def stop_session(self, session: Session) -> None:
-        """Stop a session: the operation that runs is finished, those that wait fail."""
-        if not session.is_active:
-            return
-        session.status, session.updated_at = SessionStatus.STOPPING, self.clock()
-        self._keep_session(session)
-        self._runner.stop(session)
+        self.lifetimes.keep_session(session)
 
     def find_resources(self, identifier: str) -> Resources:
         """Look resources up by id."""
@@ -256,29 +192,29 @@ class Service:
 
     def accept(self, session: Session, operation: Operation, raw: bytes) -> None:
         """Put an operation at the end of its session's queue, once its body is in the journal where there is one."""
+        self.lifetimes.use(session)
         if self._state is not None:
             self._state.accept(session, operation, raw)
         session.operations[operation.id] = session.by_key[operation.key] = operation
         session.queue.append(operation)
-        now = self.clock()
-        session.updated_at = now
-        session.resources.expires_at = max(session.resources.expires_at, now + session.resources.inactive_timeout)
         self._runner.wake(session)
 
     async def parse(self, parser: Callable[[], Any]) -> Any:  # noqa: ANN401 - what the parser gives
         """Do some parsing off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._parsers, parser)
 
-    def close(self) -> None:
-        """Finish the running operation and remove temporary files.
+    async def finish(self) -> None:
+        """Let the operation that runs end, and take no other.
 
         What waits fails and sessions stop, unless a state directory keeps them for the next start.
         """
-        for session in self.sessions.values():
-            if self._state is None:
-                self.stop_session(session)
-            else:
-                session.queue.clear()
+        await self._runner.finish(self.sessions.values())
+        if self._state is None:
+            for session in self.sessions.values():
+                self.lifetimes.stop_session(session)
+
+    def close(self) -> None:
+        """End all threads and remove temporary files."""
         self._runner.close()
         self._parsers.shutdown(wait=True, cancel_futures=True)
         self.payloads.close()
@@ -286,20 +222,15 @@ class Service:
         if self._state is not None:
             self._state.close()
 
+    def _now(self) -> float:
+        return self.clock()
+
     def _plan_accepted(self, session: Session, operation: Operation) -> Work:
         """Plan an operation again that an earlier process accepted."""
         if self._state is None:
             raise LookupError(f"nothing was recorded of operation {operation.id}")
         raw = self._state.body_of(operation)
         return plan_operation(raw, operation.kind, operation.key, session, self)[1]
-
-    def _keep_resources(self, resources: Resources) -> None:
-        if self._state is not None:
-            self._state.keep_resources(resources)
-
-    def _keep_session(self, session: Session) -> None:
-        if self._state is not None:
-            self._state.keep_session(session)
 
     def _refuse_session(self, resources: Resources, body: SessionBody) -> None:
         if resources.status is not ResourcesStatus.READY:

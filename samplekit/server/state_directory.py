@@ -20,11 +20,12 @@ from samplekit.server.saved_records import (
     resources_record,
     session_from,
     session_record,
+    take_progress,
 )
 from samplekit.wire.names import OperationKind, OperationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from samplekit.server.checkpoints import Checkpoint
@@ -100,6 +101,11 @@ class StateDirectory:
         for row in self._db.execute(f"SELECT {columns} FROM operations ORDER BY number"):  # noqa: S608 - constants
             operation, session = operation_from_row(row[:-1]), sessions[row[-1]]
             session.operations[operation.id] = session.by_key[operation.key] = operation
+        # A session's record is written when it is changed or used; how far it came, its outcomes say.
+        query = "SELECT session, kind, output FROM operations WHERE status = ? AND kind IN (?, ?) ORDER BY number"
+        progress = (OperationStatus.COMPLETED, OperationKind.OPTIM_STEP, OperationKind.WEIGHTS_SYNC)
+        for name, kind, output in self._db.execute(query, progress):
+            take_progress(sessions[name], OperationKind(kind), output)
         return resources, sessions
 
     def keep_resources(self, resources: Resources) -> None:
@@ -116,7 +122,7 @@ class StateDirectory:
             self._keep_session(session)
 
     def accept(self, session: Session, operation: Operation, raw: bytes) -> None:
-        """Record an operation with its body, and number it."""
+        """Record an operation with its body, number it, and record its session as it is now."""
         values = (session.id, operation.id, operation.kind, operation.key, operation.digest, raw)
         with self._lock, self._db:
             operation.number = (
@@ -127,6 +133,7 @@ class StateDirectory:
                 ).lastrowid
                 or 0
             )
+            self._keep_session(session)
 
     def body_of(self, operation: Operation) -> bytes:
         """Give the body that an operation was accepted with.
@@ -147,64 +154,72 @@ class StateDirectory:
             row = self._db.execute("SELECT output FROM operations WHERE number = ?", (operation.number,)).fetchone()
         return bytes(row[0])
 
-    def settle(self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None) -> list[str]:
+    def settle(self, session_id: str, operation: Operation, outcome: Outcome, policy: Policy | None) -> list[str]:
         """Record how an operation ended, and the policy with it where the policy changed for good.
+
+        Args:
+            session_id: whose operation it is.
+            operation: which one.
+            outcome: how it ended.
+            policy: what it ran on; None if it never did.
 
         Returns:
             The uploads that will not be needed again.
         """
-        completed = outcome.status is OperationStatus.COMPLETED and policy is not None
+        completed = policy is not None and outcome.status is OperationStatus.COMPLETED
         trained = served = ""
         if completed and policy is not None and operation.kind is OperationKind.OPTIM_STEP:
-            trained = f"{session.id}-{operation.number}-trained.safetensors"
+            trained = f"{session_id}-{operation.number}-trained.safetensors"
             policy.state().write(self._policies / trained)
         if completed and policy is not None and operation.kind is OperationKind.WEIGHTS_SYNC:
-            served = f"{session.id}-{operation.number}-served.safetensors"
+            served = f"{session_id}-{operation.number}-served.safetensors"
             policy.served_state().write(self._policies / served)
         values = (outcome.status, outcome.output, outcome.error_code, outcome.error_message)
-        first = 0 if trained else operation.number
-        drop = bool(trained) or not completed or operation.kind not in _REPEATED
         with self._lock, self._db:
             self._db.execute(
                 "UPDATE operations SET status = ?, output = ?, error_code = ?, error_message = ?, passes = ? "
                 "WHERE number = ?",
                 (*values, 0 if policy is None else policy.num_passes, operation.number),
             )
-            self._keep_session(session)
             if trained:
                 self._db.execute(
-                    "UPDATE sessions SET trained = ?, covered = ? WHERE id = ?", (trained, operation.number, session.id)
+                    "UPDATE sessions SET trained = ?, covered = ? WHERE id = ?", (trained, operation.number, session_id)
                 )
             if served:
-                self._db.execute("UPDATE sessions SET served = ? WHERE id = ?", (served, session.id))
-            dropped = self._drop_bodies(session, first, operation.number) if drop else []
+                self._db.execute("UPDATE sessions SET served = ? WHERE id = ?", (served, session_id))
+            dropped = self._drop_bodies(session_id, _run_for_good(operation, completed=completed))
         for kept, kind in ((trained, "trained"), (served, "served")):
             if kept:
-                self._remove_policies(session, kind, kept)
+                self._remove_policies(session_id, kind, kept)
         return dropped
 
-    def restore(self, session: Session, policy: Policy, plan: Callable[[Operation], Work]) -> None:
-        """Bring a new policy to where the session was, operations that wait left out.
+    def restore(
+        self, session_id: str, policy: Policy, ended: Iterable[Operation], plan: Callable[[Operation], Work]
+    ) -> None:
+        """Bring a new policy to where its session was.
+
+        Args:
+            session_id: which session.
+            policy: as new, or as the checkpoint that the session was resumed from.
+            ended: the session's operations that ended, oldest first.
+            plan: gives the work of one that has to run again.
 
         Raises:
             OSError: a policy that the journal names is not there.
         """
         query = "SELECT trained, served, covered FROM sessions WHERE id = ?"
         with self._lock:
-            row = self._db.execute(query, (session.id,)).fetchone() or ("", "", 0)
+            row = self._db.execute(query, (session_id,)).fetchone() or ("", "", 0)
             passes = dict(
-                self._db.execute("SELECT number, passes FROM operations WHERE session = ?", (session.id,)).fetchall()
+                self._db.execute("SELECT number, passes FROM operations WHERE session = ?", (session_id,)).fetchall()
             )
         trained, served, covered = row
         if trained:
             policy.restore(PolicyState.read(self._policies / trained))
         if served:
             policy.restore_served(PolicyState.read(self._policies / served))
-        for operation in list(session.operations.values()):
-            if operation.number <= covered or operation.status not in {
-                OperationStatus.COMPLETED,
-                OperationStatus.FAILED,
-            }:
+        for operation in ended:
+            if operation.number <= covered:
                 continue
             if operation.status is OperationStatus.COMPLETED and operation.kind in _REPEATED:
                 plan(operation)(policy)
@@ -213,7 +228,7 @@ class StateDirectory:
     def forget_policies(self, session: Session) -> None:
         """Drop the weights of a session that will not run again."""
         for kind in ("trained", "served"):
-            self._remove_policies(session, kind, "")
+            self._remove_policies(session.id, kind, "")
 
     def close(self) -> None:
         """Close the journal, so that another process may open it."""
@@ -226,14 +241,23 @@ class StateDirectory:
             (session.id, session_record(session)),
         )
 
-    def _drop_bodies(self, session: Session, first: int, last: int) -> list[str]:
-        where = "WHERE session = ? AND number BETWEEN ? AND ? AND body IS NOT NULL"
-        chosen = (session.id, first, last)
+    def _drop_bodies(self, session_id: str, numbers: range) -> list[str]:
+        where = "WHERE session = ? AND number >= ? AND number < ? AND body IS NOT NULL"
+        chosen = (session_id, numbers.start, numbers.stop)
         found = self._db.execute(f"SELECT payload_id FROM operations {where}", chosen).fetchall()  # noqa: S608
         self._db.execute(f"UPDATE operations SET body = NULL {where}", chosen)  # noqa: S608
         return [payload_id for (payload_id,) in found if payload_id is not None]
 
-    def _remove_policies(self, session: Session, kind: str, kept: str) -> None:
-        for path in self._policies.glob(f"{session.id}-*-{kind}.*"):
+    def _remove_policies(self, session_id: str, kind: str, kept: str) -> None:
+        for path in self._policies.glob(f"{session_id}-*-{kind}.*"):
             if path.name != kept:
                 path.unlink(missing_ok=True)
+
+
+def _run_for_good(operation: Operation, *, completed: bool) -> range:
+    """Number the operations that no later start runs again, so that their bodies may go."""
+    if completed and operation.kind is OperationKind.OPTIM_STEP:
+        return range(operation.number + 1)  # the policy that is written holds all that came before
+    if completed and operation.kind in _REPEATED:
+        return range(0)
+    return range(operation.number, operation.number + 1)

@@ -165,8 +165,7 @@ def _checkpoint(kind: CheckpointType, session: Session, model: LoadedModel, chec
         now = checkpoints.clock()
         saved = Checkpoint(checkpoints.id, model.name, session.id, policy.step, kind, now, session.lora, by_muon)
         checkpoints.store.save(saved, policy)
-        session.checkpoints.append(saved)
-        return Output({"checkpoint": saved.to_output()})
+        return Output({"checkpoint": saved.to_output()}, checkpoint=saved)
 
     return work
 

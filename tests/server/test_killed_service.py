@@ -83,8 +83,10 @@ def run(service, operations, lora, between=lambda number: None, opened=lambda: N
         weights = {item["filename"]: asked(http, "GET", item["url"]).content
                    for item in listed if item["filename"].endswith(".safetensors")}  # fmt: skip
         shown = asked(http, "GET", wire.GET_SESSION.path(session_id=session)).json()
+        saved = [output["checkpoint"]["id"] for output in outputs[-2:]]
+        own = [item["id"] for kind in ("training", "inference") for item in shown[f"{kind}_checkpoints"]]
         listed = asked(http, "GET", wire.LIST_CHECKPOINTS.path(), params={"session_id": session}).json()["data"]
-        assert len(listed) == 2  # none is saved twice
+        assert own == [item["id"] for item in listed] == saved  # none is saved twice
         return [without_times(item) for item in outputs], weights, shown["step"]
 
 

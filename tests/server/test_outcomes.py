@@ -17,6 +17,10 @@ def ended(number, output):
     return operation
 
 
+def output_of(kept, operation):
+    return kept.read(operation) if operation.outcome.output is None else operation.outcome.output
+
+
 @pytest.mark.parametrize(("most", "size", "held"), [(100, 10**9, 100), (10**9, 50_000, 50), (3, 2_500, 2), (9, 10, 0)])
 def test_no_more_is_in_memory_than_a_count_and_a_size(tmp_path, most, size, held):
     kept = Outcomes(PayloadStore(tmp_path), None, max_outcomes=most, max_bytes=size)
@@ -25,9 +29,9 @@ def test_no_more_is_in_memory_than_a_count_and_a_size(tmp_path, most, size, held
         kept.keep(operation)
         assert kept.num_held <= most
         assert kept.num_bytes <= size
-    assert kept.num_held == sum(item.output is not None for item in operations) == held
+    assert kept.num_held == sum(item.outcome.output is not None for item in operations) == held
     assert kept.num_bytes == 1000 * held
-    assert [kept.output_of(item) for item in operations] == [b"%0*d" % (1000, number) for number in range(2000)]
+    assert [output_of(kept, item) for item in operations] == [b"%0*d" % (1000, number) for number in range(2000)]
 
 
 def test_what_cannot_be_written_stays_in_memory(tmp_path, caplog):
@@ -39,7 +43,7 @@ def test_what_cannot_be_written_stays_in_memory(tmp_path, caplog):
     for operation in operations:
         kept.keep(operation)
     assert "stay in memory" in caplog.text
-    assert [kept.output_of(item) for item in operations] == [b'{"a":1}'] * 3
+    assert [item.outcome.output for item in operations] == [b'{"a":1}'] * 3
 
 
 @pytest.mark.parametrize("on_disk", [False, True])

@@ -3,17 +3,24 @@
 import asyncio
 import json
 import logging
+import sqlite3
 import time
 
 import httpx
 import pytest
 from plain_caller import open_plain
+from safetensors import SafetensorError
 
+import samplekit as sk
 from samplekit import SampleError, ServiceError
 from samplekit.server import LocalService, create_app
 from samplekit.wire import names as wire
 
 ADAM = {"adam_params": {"learning_rate": 1e-3}}
+SCORED = {
+    "loss": {"type": "LOSS_TYPE_CROSS_ENTROPY"},
+    "samples": [sk.build_sample([5, 6, 7, 8], [0, 1, 1, 1]).to_wire()],
+}
 
 
 def state_of(http, session):
@@ -22,11 +29,12 @@ def state_of(http, session):
     return shown, resources
 
 
-def test_resources_end_when_nobody_uses_them(loaded, monkeypatch):
+def test_resources_end_when_nobody_uses_them(loaded):
     with LocalService(model=loaded) as service, httpx.Client(base_url=service.url, timeout=60) as http:
+        now = service.service.clock()
+        service.service.clock = lambda: now
         used, idle = (open_plain(http, lora={"rank": 2}, inactive_timeout=300) for _ in range(2))
         extended = open_plain(http, lora={"rank": 2}, inactive_timeout=300)
-        now = service.service.clock()
         http.post(wire.EXTEND_EXPIRY.path(resources_id=extended.resources_id), json={"seconds": 3600})
         service.service.clock = lambda: now + 299
         used.accumulate()
@@ -137,18 +145,23 @@ def test_a_service_that_was_stopped_goes_on_with_its_sessions(loaded, tmp_path):
         assert len(list((tmp_path / "policies").iterdir())) == 1
 
 
-def test_a_state_that_cannot_be_written_is_never_called_done(loaded, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])
+def test_a_state_that_cannot_be_written_is_never_called_done(loaded, tmp_path, monkeypatch, error):
     with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
         session = open_plain(http, lora={"rank": 2})
         session.accumulate()
 
         def full(policy_state, path):
             time.sleep(0.5)  # long enough for the next one to be accepted
-            raise OSError(28, "No space left on device")
+            raise error
 
+        upload = http.post(wire.UPLOAD_URL.path(session_id=session.session_id)).json()
+        http.put(upload["upload_url"], content=json.dumps(SCORED)).raise_for_status()
+        scored = {**SCORED, "payload_id": upload["payload_id"]}
         with monkeypatch.context() as broken:
             broken.setattr("samplekit.server.policy_state.PolicyState.write", full)
             answers = [session.submit("optim-step", ADAM, key=key).json()["id"] for key in ("step", "next")]
+            session.submit("forward-backward", scored, key="uploaded").raise_for_status()
             shown, following = (session.wait("optim-step", identifier) for identifier in answers)
         assert following["status"] == wire.OperationStatus.FAILED
         assert shown["status"] == wire.OperationStatus.FAILED
@@ -158,3 +171,43 @@ def test_a_state_that_cannot_be_written_is_never_called_done(loaded, tmp_path, m
         session.http = http
         assert session.run("optim-step", ADAM, key="step")["output"] == {"step": "1"}
         assert session.run("optim-step", ADAM, key="next")["error"]["code"] == wire.OperationErrorCode.INVALID_INPUT
+        assert session.run("forward-backward", scored, key="uploaded")["output"]["loss"] > 0  # its upload was kept
+
+
+def test_a_session_runs_though_it_cannot_be_recorded_that_it_is_open(loaded, tmp_path, monkeypatch, caplog):
+    from samplekit.server.state_directory import StateDirectory
+
+    keep = StateDirectory.keep_session
+
+    def full(self, session):
+        if session.status is wire.SessionStatus.RUNNING:
+            raise sqlite3.OperationalError("database or disk is full")
+        keep(self, session)
+
+    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        with monkeypatch.context() as broken:
+            broken.setattr(StateDirectory, "keep_session", full)
+            session = open_plain(http, lora={"rank": 2})
+        assert "cannot be written" in caplog.text
+        session.accumulate()
+        assert session.output("optim-step", ADAM) == {"step": "1"}
+
+
+def test_a_checkpoint_whose_outcome_was_not_recorded_is_listed_once_when_it_was(loaded, tmp_path, monkeypatch):
+    from samplekit.server.state_directory import StateDirectory
+
+    def killed(*_):
+        raise OSError("killed between the files and the record")
+
+    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        session = open_plain(http, lora={"rank": 2})
+        monkeypatch.setattr(StateDirectory, "settle", killed)
+        session.run("training-checkpoint", {}, "training-checkpoint")
+        assert http.get(wire.LIST_CHECKPOINTS.path()).json()["data"] == []
+    monkeypatch.undo()
+    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        session.http = http
+        done = session.run("training-checkpoint", {}, "training-checkpoint")["output"]["checkpoint"]
+        shown = http.get(wire.GET_SESSION.path(session_id=session.session_id)).json()
+        assert shown["training_checkpoints"] == [done]
+        assert [item["id"] for item in http.get(wire.LIST_CHECKPOINTS.path()).json()["data"]] == [done["id"]]
