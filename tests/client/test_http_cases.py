@@ -1,9 +1,9 @@
-"""Where every case of kind http, and every recorded exchange, is held: names of tests, which must exist."""
+"""Where every case of kind http is held: names of tests, which must exist, run and be able to fail."""
 
 from __future__ import annotations
 
+import ast
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import pytest
 TESTS = Path(__file__).parents[1]
 DATA = TESTS / "data"
 CASES = [case["id"] for case in json.loads((DATA / "cases" / "open_cases.json").read_text()) if case["kind"] == "http"]
-EXCHANGES = json.loads((DATA / "wire" / "exchanges.json").read_text())
 
 HELD = {
     "http-02": [
@@ -35,34 +34,29 @@ HELD = {
     ],
 }
 
-# The beginning of a recorded call, and the test of our client that holds it: request, answer or both.
-CALLS = {
-    "supported_models.get": "client/test_sessions.py",
-    "model_resources.estimate_cost": "client/test_exchanges.py::test_opening_and_stopping_a_session_sends_what_the_sdk_sends",
-    "model_resources.list": "client/test_resources.py",
-    "ModelResourcesClient.create": "client/test_exchanges.py::test_opening_and_stopping_a_session_sends_what_the_sdk_sends",
-    "ModelResourcesClient.extend_expiry": "client/test_resources.py",
-    "create_session": "client/test_exchanges.py::test_opening_and_stopping_a_session_sends_what_the_sdk_sends",
-    "trainer.": "client/test_exchanges.py::test_a_call_sends_what_the_sdk_sends",
-    "generator.": "client/test_exchanges.py::test_a_call_sends_what_the_sdk_sends",
-    "session.create_": "client/test_checkpoints.py",
-    "session.retrieve": "client/test_sessions.py",
-    "sessions.list": "client/test_resources.py",
-    "sessions.update": "client/test_resources.py",
-    "checkpoints.": "client/test_checkpoints.py",
-    "download_checkpoint": "client/test_downloads.py",
-    "LARGE": "client/test_exchanges.py::test_a_large_batch_sends_the_sdks_stand_in",
-    "result payload download": "client/test_operations.py",
-    "operation FAILED": "client/test_operations.py",
-    "session.stop": "client/test_sessions.py",
-    "model_resources.stop": "client/test_exchanges.py::test_opening_and_stopping_a_session_sends_what_the_sdk_sends",
-}
+
+def functions_of(text):
+    return {item.name: item for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)}
 
 
-def require(place):
-    path, _, name = place.partition("::")
-    text = (TESTS / path).read_text()
-    assert not name or re.search(rf"^def {name}\(", text, re.MULTILINE), place
+def can_fail(name, functions):
+    """Whether a function asserts something that is not constant or expects an error, itself or by one it calls."""
+    for node in ast.walk(functions[name]):
+        if isinstance(node, ast.Assert) and any(isinstance(part, ast.Name) for part in ast.walk(node.test)):
+            return True
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func) in {"pytest.raises", "pytest.warns"}:
+            return True
+        if isinstance(node.func, ast.Name) and node.func.id in functions.keys() - {name}:
+            others = {key: found for key, found in functions.items() if key != name}
+            if can_fail(node.func.id, others):
+                return True
+    return False
+
+
+def is_left_out(function):
+    return any("skip" in ast.unparse(item) or "xfail" in ast.unparse(item) for item in function.decorator_list)
 
 
 def test_every_case_of_http_is_held_somewhere():
@@ -70,27 +64,38 @@ def test_every_case_of_http_is_held_somewhere():
 
 
 @pytest.mark.parametrize("place", [place for places in HELD.values() for place in places])
-def test_what_holds_a_case_is_there(place):
-    require(place)
+def test_what_holds_a_case_runs_and_can_fail(place):
+    path, _, name = place.partition("::")
+    functions = functions_of((TESTS / path).read_text())
+    assert name.startswith("test_")
+    assert can_fail(name, functions)
+    assert not is_left_out(functions[name])
 
 
-@pytest.mark.parametrize("call", sorted({item["call"] for item in EXCHANGES}))
-def test_every_recorded_call_is_held_somewhere(call):
-    found = [place for start, place in CALLS.items() if call.startswith(start)]
-    assert found
-    for place in found:
-        require(place)
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("pass", False),
+        ("'Say something.'", False),
+        ("assert True", False),
+        ("side.call()", False),
+        ("helper(1)", False),
+        ("test_it()", False),
+        ("assert found == 1", True),
+        ("with pytest.raises(ValueError): call()", True),
+        ("checking(1)", True),
+        ("for item in things:\n        assert item", True),
+    ],
+)
+def test_an_emptied_test_is_noticed(body, expected):
+    helpers = "def helper(x): return x\ndef checking(x):\n    assert x\n"
+    functions = functions_of(f"{helpers}def test_it():\n    {body}\n")
+    assert can_fail("test_it", functions) is expected
 
 
-def test_every_recorded_route_is_one_of_ours():
-    from samplekit.wire import names
-
-    routes = [item for item in vars(names).values() if isinstance(item, names.Route)]
-    for item in EXCHANGES:
-        path = item["path"].partition("?")[0]
-        shapes = [
-            re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route.template))
-            for route in routes
-            if route.method == item["method"]
-        ]
-        assert any(re.fullmatch(shape, path) for shape in shapes), item["path"]
+def test_a_skipped_test_is_noticed():
+    skipped, kept = functions_of(
+        "@pytest.mark.skipif(True)\ndef test_a(): pass\n@pytest.mark.parametrize('x', [1])\ndef test_b(x): pass\n"
+    ).values()
+    assert is_left_out(skipped)
+    assert not is_left_out(kept)
