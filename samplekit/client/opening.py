@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.client.exchange import poll
@@ -10,7 +11,7 @@ from samplekit.client.faults import lifecycle_remedy
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
 from samplekit.client.lifecycle import limits_of, model_to_train, models_or_none, require_offered, settle
 from samplekit.client.plans import OpenSession, ResourcesPlan, SessionPlan
-from samplekit.client.steps import held
+from samplekit.client.steps import FREE, held
 from samplekit.client.stopping import stop_resources, stop_session
 from samplekit.errors import ServiceError
 from samplekit.wire import names
@@ -19,19 +20,40 @@ from samplekit.wire.names import ResourcesStatus, SessionStatus
 
 if TYPE_CHECKING:
     from samplekit.client.steps import Flow, Request
+    from samplekit.wire.answers import SupportedModel
     from samplekit.wire.names import Route
 
 T = TypeVar("T")
 OPEN_SECONDS = 3600.0  # resources, then again a session
 
 
+class EndedError(ServiceError):
+    """Resources or a session have ended, or never will be ready: nothing more comes of them."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is created and costs until it is stopped."""
+
+    name: str
+    create: Route
+    listing: Route
+    stop: Callable[[Terms, str], Flow[None]]
+
+
+_RESOURCES = _Kind("model resources", names.CREATE_RESOURCES, names.LIST_RESOURCES, stop_resources)
+_SESSION = _Kind("training session", names.CREATE_SESSION, names.LIST_SESSIONS, stop_session)
+
+
 def create_resources(terms: Terms, plan: ResourcesPlan) -> Flow[Lifecycle]:
-    """Create resources that the caller will stop; they are not waited for."""
+    """Create resources that the caller will stop; they are not waited for.
+
+    They are stopped again where the caller will never hear of them, for Ctrl-C or a cancellation came meanwhile.
+    """
     models = yield from models_or_none(terms)
     plan = replace(plan, base_model=model_to_train(models, plan.base_model))
     require_offered(models, plan.base_model or "", lora_rank=1 if plan.lora else None)
-    what = f"create model resources for {plan.base_model}"
-    return (yield from _create(terms, names.CREATE_RESOURCES, what, plan.body(), names.LIST_RESOURCES))
+    return (yield from _create(terms, _RESOURCES, f"for {plan.base_model}", plan.body(), _unused))
 
 
 def open_session(terms: Terms, plan: SessionPlan) -> Flow[OpenSession]:
@@ -40,64 +62,47 @@ def open_session(terms: Terms, plan: SessionPlan) -> Flow[OpenSession]:
     What was created is stopped again when anything goes wrong, Ctrl-C and cancellation included.
     """
     plan, models = yield from settle(terms, plan)
-    what = f"create model resources for {plan.base_model}"
-    made = yield from _create(terms, names.CREATE_RESOURCES, what, plan.resources_body(), names.LIST_RESOURCES)
-    start = _running_session_on(terms, made.id, plan)
-    session = yield from _or_stop(start, stop_resources(terms, made.id), f"model resources {made.id}")
-    limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
-    return OpenSession(session.id, plan.base_model or "", made.id, owned=True, limits=limits)
+
+    def use(resources: Lifecycle) -> Flow[OpenSession]:
+        yield from wait_for_resources(terms, resources.id)
+        return (yield from _session_on(terms, resources.id, plan, models, replace(_SESSION, stop=_stops_with_them)))
+
+    return (yield from _create(terms, _RESOURCES, f"for {plan.base_model}", plan.resources_body(), use))
 
 
 def open_session_on(terms: Terms, resources: Lifecycle, plan: SessionPlan) -> Flow[OpenSession]:
     """Wait until resources are ready and create a session on them; leaving it will not stop them."""
     plan, models = yield from settle(terms, replace(plan, base_model=resources.base_model))
     yield from wait_for_resources(terms, resources.id)
-    session = yield from _session_on(terms, resources.id, plan)
-    start = wait_for_session(terms, session.id)
-    yield from _or_stop(start, stop_session(terms, session.id), f"training session {session.id}")
-    limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
-    made = OpenSession(session.id, plan.base_model or "", resources.id, owned=True, limits=limits)
+    made = yield from _session_on(terms, resources.id, plan, models, _SESSION)
     return replace(made, stops_resources=False)
 
 
-def _or_stop(work: Flow[T], stop: Flow[None], what: str) -> Flow[T]:
-    """Do the work; where anything goes wrong, Ctrl-C and cancellation included, stop what was created for it."""
-    try:
-        return (yield from work)
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        try:
-            yield from stop
-        except ServiceError as second:
-            error.add_note(f"{what} could not be stopped and may still cost: {second}")
-        raise
+def _session_on(
+    terms: Terms, resources_id: str, plan: SessionPlan, models: list[SupportedModel], kind: _Kind
+) -> Flow[OpenSession]:
+    """Create a session on resources that are ready, and wait until it runs."""
 
+    def use(session: Lifecycle) -> Flow[OpenSession]:
+        yield from wait_for_session(terms, session.id)
+        limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
+        return OpenSession(session.id, plan.base_model or "", resources_id, owned=True, limits=limits)
 
-def _running_session_on(terms: Terms, resources_id: str, plan: SessionPlan) -> Flow[Lifecycle]:
-    yield from wait_for_resources(terms, resources_id)
-    session = yield from _session_on(terms, resources_id, plan)
-    yield from wait_for_session(terms, session.id)
-    return session
-
-
-def _session_on(terms: Terms, resources_id: str, plan: SessionPlan) -> Flow[Lifecycle]:
-    what = f"create a training session on {resources_id}"
-    body = plan.session_body(resources_id)
-    return (yield from _create(terms, names.CREATE_SESSION, what, body, names.LIST_SESSIONS))
+    return (yield from _create(terms, kind, f"on {resources_id}", plan.session_body(resources_id), use))
 
 
 def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
     """Find a session that runs already; leaving it will not stop it.
 
     Raises:
-        ServiceError: it has ended, or the service does not know it.
+        EndedError: it has ended.
+        StatusError: 404 where the service does not know it.
     """
     found = yield from terms.call(session_request(session_id), parse_lifecycle)
     if found.status == SessionStatus.CREATING:
         found = yield from wait_for_session(terms, session_id)
     if found.status in {*names.INACTIVE_SESSIONS, SessionStatus.STOPPING}:
-        raise ServiceError(
+        raise EndedError(
             f"training session {session_id} is {short_status(found.status)}, expected RUNNING: open a new one with "
             f"client.session(resume_from=...) and one of client.checkpoints(session_id={session_id!r})"
         )
@@ -125,15 +130,40 @@ def wait_for_session(terms: Terms, session_id: str) -> Flow[Lifecycle]:
     return (yield from _wait_until(terms, what, request, SessionStatus.RUNNING, dead, OPEN_SECONDS))
 
 
-def _create(terms: Terms, route: Route, what: str, body: tuple[bytes, ...], listing: Route) -> Flow[Lifecycle]:
-    """Create resources or a session: never sent twice unless the service refused before it began.
+def _create(
+    terms: Terms, kind: _Kind, where: str, body: tuple[bytes, ...], use: Callable[[Lifecycle], Flow[T]]
+) -> Flow[T]:
+    """Create something that costs, and go on with it; where anything goes wrong from then on, stop it again.
 
-    Once it is sent, its answer is waited for even where the task is cancelled: what was created must be known.
+    The create is never sent twice unless the service refused before it began. Once it is sent, its answer is waited for
+    even where the task is cancelled, for what was created must be known.
     """
-    lookup = (
-        f"look for it with {listing.method} {listing.path()}?created_by=me before repeating, and stop what you find"
-    )
-    return held(terms.call(request_for(route, what, body=body, lookup=lookup), parse_lifecycle), pauses=False)
+    listing = f"{kind.listing.method} {kind.listing.path()}?created_by=me"
+    lookup = f"look for it with {listing} before repeating, and stop what you find"
+    request = request_for(kind.create, f"create {kind.name} {where}", body=body, lookup=lookup)
+    made = yield from held(terms.call(request, parse_lifecycle), pauses=False)
+    try:
+        yield FREE
+        return (yield from use(made))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        try:
+            yield from kind.stop(terms, made.id)
+        except ServiceError as second:
+            error.add_note(f"{kind.name} {made.id} could not be stopped and may still cost: {second}")
+        raise
+
+
+def _unused(made: Lifecycle) -> Flow[Lifecycle]:
+    yield from ()
+    return made
+
+
+def _stops_with_them(terms: Terms, session_id: str) -> Flow[None]:
+    """Leave a session to be stopped with its resources."""
+    del terms, session_id
+    yield from ()
 
 
 def _wait_until(
@@ -142,7 +172,8 @@ def _wait_until(
     """Poll resources or a session until they have the status wanted.
 
     Raises:
-        ServiceError: they reached a status from which they never will, or the time is over.
+        EndedError: they reached a status from which they never will.
+        ServiceError: the time is over.
     """
     now = terms.runtime.clock()
     answer = yield from poll(
@@ -157,7 +188,7 @@ def _wait_until(
     if answer is None:
         raise ServiceError(f"{what} did not become {short_status(wanted)} within {timeout:g} s: try again later")
     if answer.status != wanted:
-        raise ServiceError(
+        raise EndedError(
             f"{what} is {short_status(answer.status)}, expected {short_status(wanted)}"
             f"{': ' + answer.detail if answer.detail else ''}; {lifecycle_remedy(answer.detail)}"
         )

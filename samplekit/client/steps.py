@@ -78,6 +78,10 @@ class Held:
     step: Request | Pause | Work | Fetch
 
 
+# Does nothing and is not held: a cancellation that came during held steps is raised here, before the flow returns.
+FREE = Work(lambda: None, large=False)
+
+
 def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
     """Hold the steps of a flow against cancellation.
 

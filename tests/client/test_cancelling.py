@@ -11,8 +11,8 @@ from service_double import KEY, OPERATIONS, SESSION, STATUS, URL, Double, FakeTi
 
 from samplekit.client import AsyncClient
 
-CREATED = re.compile(r"POST .*/model-resources")
-STOPPED = re.compile(r"POST .*/res-1/stop")
+CREATED = re.compile(r"POST .*/(model-resources|training-sessions)")
+STOPPED = re.compile(r"POST .*/(model-resources|training-sessions)/[^/]*/stop")
 TURNS = 4  # of the event loop that each request takes before and again after the service acts on it
 
 
@@ -20,15 +20,17 @@ class SlowTransport(httpx.AsyncBaseTransport):
     """Acts on a request after some turns of the loop, and answers after some more; counts what costs."""
 
     def __init__(self, double):
-        self.double, self.running = double, 0
+        self.double, self.running = double, set[str]()
 
     async def handle_async_request(self, request):
         await request.aread()
         await turns(TURNS)
         call = f"{request.method} {request.url.path}"
-        self.running += bool(CREATED.fullmatch(call))
         response = self.double(request)
-        self.running -= bool(STOPPED.fullmatch(call)) and response.status_code == 200
+        if created := CREATED.fullmatch(call):
+            self.running |= {created[1]}
+        if (stopped := STOPPED.fullmatch(call)) and response.status_code == 200:
+            self.running -= {stopped[1], "training-sessions"}  # resources take their sessions with them
         await turns(TURNS)
         return response
 
@@ -42,18 +44,43 @@ async def slow_pause(seconds):
     await turns(3)
 
 
-async def cancel_after(double, number, *, again, train):
-    """Cancel a task that opens, uses and leaves a session, after so many turns; give what still runs."""
+async def session(client):
+    async with client.session(base_model="m"):
+        pass
+
+
+async def trained(client):
+    async with client.session(base_model="m") as session:
+        await (await session.optim_step(learning_rate=1.0)).result()
+
+
+async def resumed(client):
+    async with client.session(base_model="m", resume_from="ck-1"):
+        pass
+
+
+async def resources(client):
+    async with await client.create_resources(base_model="m"):
+        pass
+
+
+async def shared_resources(client):
+    async with await client.create_resources(base_model="m") as made, await made.session() as session:
+        await (await session.optim_step(learning_rate=1.0)).result()
+
+
+async def attached(client):
+    async with await (await client.attach_resources("res-1")).session():
+        pass
+
+
+async def cancel_after(double, number, use, *, again):
+    """Cancel a task that creates, uses and leaves something, after so many turns; give what still runs."""
     transport, time = SlowTransport(double), FakeTime()
     time.async_sleep = slow_pause
     client = AsyncClient.with_runtime(time.runtime(), base_url=URL, api_key=KEY, transport=transport)
 
-    async def use():
-        async with client.session(base_model="m") as session:
-            if train:
-                await (await session.optim_step(learning_rate=1.0)).result()
-
-    task = asyncio.create_task(use())
+    task = asyncio.create_task(use(client))
     await turns(number)
     ended = task.done()
     task.cancel()
@@ -89,23 +116,26 @@ def prepared():
     double.answer("POST .*/model-resources", waiting)
     double.answer("GET .*/model-resources/res-1", look)
     double.answer("POST .*/model-resources/res-1/stop", httpx.Response(503), stop)
+    double.answer(
+        "GET .*/checkpoints/ck-1", {"id": "ck-1", "base_model": "m", "checkpoint_type": "CHECKPOINT_TYPE_TRAINING"}
+    )
     double.answer(f"POST {OPERATIONS}/.*", pending)
     double.answer(f"GET {OPERATIONS}/optim-step/op-1", pending, operation("COMPLETED", {"step": 1}))
     return double
 
 
-@pytest.mark.parametrize("again", [0, 1, 7, 60])
-@pytest.mark.parametrize("train", [False, True])
-def test_a_task_cancelled_at_any_step_leaves_nothing_running(again, train):
+@pytest.mark.parametrize("again", [0, 1, 60])
+@pytest.mark.parametrize("use", [session, trained, resumed, resources, shared_resources, attached])
+def test_a_task_cancelled_at_any_step_leaves_nothing_running(again, use):
     async def main():
         for number in range(1000):
-            running, ended = await cancel_after(prepared(), number, again=again, train=train)
-            assert running == 0, f"cancelled after {number} turns, resources were left running"
+            running, ended = await cancel_after(prepared(), number, use, again=again)
+            assert not running, f"cancelled after {number} turns, {running} were left running"
             if ended:
                 return number
         raise AssertionError("the task never ends")
 
-    assert asyncio.run(main()) > 50  # every step was met
+    assert asyncio.run(main()) > 30  # every step was met
 
 
 @pytest.mark.parametrize("status", [429, 500])
@@ -117,7 +147,7 @@ def test_a_create_that_is_refused_while_cancelled_is_not_tried_again(status):
         transport = SlowTransport(double)
         async with AsyncClient(base_url=URL, api_key=KEY, transport=transport) as client:
             task = asyncio.create_task(client.session(base_model="m")._open())
-            while not transport.running:
+            while not double.calls("POST .*/model-resources"):
                 await turns(1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError) as caught:

@@ -13,8 +13,8 @@ from service_double import KEY, OPERATIONS, URL, Double, FakeTime, operation
 
 from samplekit.client import Client
 
-CREATED = re.compile(r"POST .*/model-resources")
-STOPPED = re.compile(r"POST .*/res-1/stop")
+CREATED = re.compile(r"POST .*/(model-resources|training-sessions)")
+STOPPED = re.compile(r"POST .*/(model-resources|training-sessions)/[^/]*/stop")
 SETTLING = 0.02  # seconds in which the main thread hears of a signal
 
 
@@ -23,7 +23,7 @@ class Interrupted(httpx.BaseTransport):
 
     def __init__(self, double, number, when, times=1):
         self.double, self.number, self.when, self.times = double, number, when, times
-        self.running = self.asked = 0
+        self.running, self.asked = set[str](), 0
 
     def handle_request(self, request):
         request.read()
@@ -32,9 +32,11 @@ class Interrupted(httpx.BaseTransport):
         here = self.asked == self.number
         if here and self.when == "before":
             self.interrupt()
-        self.running += bool(CREATED.fullmatch(call))
         response = self.double(request)
-        self.running -= bool(STOPPED.fullmatch(call)) and response.status_code == 200
+        if created := CREATED.fullmatch(call):
+            self.running |= {created[1]}
+        if (stopped := STOPPED.fullmatch(call)) and response.status_code == 200:
+            self.running -= {stopped[1], "training-sessions"}  # resources take their sessions with them
         if here and self.when == "after":
             self.interrupt()
         return response
@@ -52,42 +54,71 @@ def _ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-def use(transport):
-    """Open, use and leave a session."""
-    client = Client.with_runtime(FakeTime().runtime(), base_url=URL, api_key=KEY, transport=transport)
-    with client, client.session(base_model="m") as session:
+def trained(client):
+    with client.session(base_model="m") as session:
         session.optim_step(learning_rate=1.0).result()
+
+
+def resumed(client):
+    with client.session(base_model="m", resume_from="ck-1"):
+        pass
+
+
+def resources(client):
+    with client.create_resources(base_model="m"):
+        pass
+
+
+def shared_resources(client):
+    with client.create_resources(base_model="m") as made, made.session() as session:
+        session.optim_step(learning_rate=1.0).result()
+
+
+def attached(client):
+    with client.attach_resources("res-1").session():
+        pass
+
+
+def run(transport, use=trained):
+    with Client.with_runtime(FakeTime().runtime(), base_url=URL, api_key=KEY, transport=transport) as client:
+        use(client)
 
 
 def prepared():
     double = Double()
+    double.answer(
+        "GET .*/checkpoints/ck-1", {"id": "ck-1", "base_model": "m", "checkpoint_type": "CHECKPOINT_TYPE_TRAINING"}
+    )
     double.answer(f"POST {OPERATIONS}/.*", operation("PENDING"))
     double.answer(f"GET {OPERATIONS}/.*", operation("RUNNING"), operation("COMPLETED", {"step": 1}))
     return double
 
 
-def num_requests():
+def num_requests(use):
     transport = Interrupted(prepared(), 0, "before")
-    use(transport)
+    run(transport, use)
     return transport.asked
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interruption_at_any_request_leaves_nothing_running(when):
-    total = num_requests()
-    assert total >= 9
+@pytest.mark.parametrize(
+    ("use", "least"), [(trained, 9), (resumed, 8), (resources, 3), (shared_resources, 9), (attached, 6)]
+)
+def test_an_interruption_at_any_request_leaves_nothing_running(when, use, least):
+    total = num_requests(use)
+    assert total >= least
     for number in range(1, total + 1):
         transport = Interrupted(prepared(), number, when)
         with pytest.raises(KeyboardInterrupt):
-            use(transport)
+            run(transport, use)
         assert transport.asked >= number
-        assert transport.running == 0, f"interrupted {when} request {number}, resources were left running"
+        assert not transport.running, f"interrupted {when} request {number}, {transport.running} were left running"
 
 
 def test_a_second_interruption_during_a_create_gives_up_and_says_what_it_means():
     transport = Interrupted(prepared(), 2, "after", times=2)
     with pytest.raises(KeyboardInterrupt) as caught:
-        use(transport)
+        run(transport)
     assert "may run still" in str(caught.value.__notes__)
 
 
@@ -95,6 +126,6 @@ def test_an_interrupted_create_that_fails_says_how_to_look_for_it():
     double = prepared()
     double.answer("POST .*/model-resources", httpx.Response(500))
     with pytest.raises(KeyboardInterrupt) as caught:
-        use(Interrupted(double, 2, "before"))
+        run(Interrupted(double, 2, "before"))
     assert "look for it with GET" in str(caught.value.__notes__)
     assert len(double.calls("POST .*/model-resources")) == 1
