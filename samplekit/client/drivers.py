@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from samplekit.client.intake import headers_of
+from samplekit.client.intake import headers_of, lateness
 from samplekit.client.steps import Failure, Fetch, Flow, Held, Outcome, Pause, Reply, Request, Work
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class BlockingDriver:
         while True:
             try:
                 step = flow.send(outcome) if error is None else flow.throw(error)
+                outcome = error = None  # a large outcome lives no longer than the flow keeps it
             except StopIteration as stop:
                 if interrupt is not None:
                     raise interrupt from None
@@ -57,39 +58,40 @@ class BlockingDriver:
                 if isinstance(step, Held):
                     work = _Background(self._perform, step.step)
                     interrupt = work.wait() or interrupt
-                    outcome, error = work.result(), None
+                    outcome = work.take()
                 elif interrupt is not None:
-                    outcome, error, interrupt = None, interrupt, None
+                    error, interrupt = interrupt, None
                 else:
-                    outcome, error = self._perform(step), None
+                    outcome = self._perform(step)
             except BaseException as raised:  # noqa: BLE001 - the flow decides
-                outcome, error = None, raised
+                error = raised
 
     def _perform(self, step: Request | Pause | Work | Fetch) -> Any:  # noqa: ANN401 - a flow takes what it asked for
         if isinstance(step, Request):
-            return self._send(step)
+            return self._endpoint.blotted(self._send(step))
         if isinstance(step, Fetch):
-            return self._fetch(step)
+            return self._endpoint.blotted(self._fetch(step))
         return step.run() if isinstance(step, Work) else self._runtime.sleep(step.seconds)
 
     def _send(self, request: Request) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
+        late = lateness(request.timeout, self._runtime.clock)
         try:
             response = self._http.send(self._endpoint.build(request), stream=True)
             try:
-                return self._take_in(response)
+                return self._take_in(response, late)
             finally:
                 response.close()
         except httpx.RequestError as error:
             return _failure(error)
 
-    def _take_in(self, response: httpx.Response) -> Outcome:
-        intake = self._endpoint.intake(response)
+    def _take_in(self, response: httpx.Response, late: Callable[[], bool] = lambda: False) -> Outcome:
+        intake = self._endpoint.intake(response, late)
         if intake.wants_more:
             for piece in response.iter_bytes():
                 if not intake.add(piece):
                     break
-        return self._endpoint.blotted(intake.outcome())
+        return intake.outcome()
 
     def _fetch(self, step: Fetch) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
@@ -144,9 +146,10 @@ class _Background:
                 logger.warning("interrupted: the answer of the service is waited for first; Ctrl-C again gives up")
         return interrupt
 
-    def result(self) -> Any:  # noqa: ANN401 - a flow takes what it asked for
-        """Give what the step gave, or raise what it raised."""
+    def take(self) -> Any:  # noqa: ANN401 - a flow takes what it asked for
+        """Give what the step gave, or raise what it raised; neither it nor the step is kept."""
         value, error = self._outcome
+        self._outcome, self._step = (None, None), None
         if error is not None:
             raise error
         return value
@@ -169,6 +172,7 @@ class AsyncDriver:
         while True:
             try:
                 step = flow.send(outcome) if error is None else flow.throw(error)
+                outcome = error = None  # a large outcome lives no longer than the flow keeps it
             except StopIteration as stop:
                 if cancelled is not None:
                     raise cancelled from None
@@ -182,41 +186,43 @@ class AsyncDriver:
                 if isinstance(step, Held):
                     work = asyncio.ensure_future(self._perform(step.step))
                     cancelled = await _finish(work) or cancelled
-                    outcome, error = work.result(), None
+                    outcome = work.result()
+                    del work  # it keeps the outcome
                 elif cancelled is not None:
-                    outcome, error, cancelled = None, cancelled, None
+                    error, cancelled = cancelled, None
                 else:
-                    outcome, error = await self._perform(step), None
+                    outcome = await self._perform(step)
             except BaseException as raised:  # noqa: BLE001 - the flow decides
-                outcome, error = None, raised
+                error = raised
 
     async def _perform(self, step: Request | Pause | Work | Fetch) -> Any:  # noqa: ANN401
         if isinstance(step, Request):
-            return await self._send(step)
+            return self._endpoint.blotted(await self._send(step))
         if isinstance(step, Fetch):
-            return await self._fetch(step)
+            return self._endpoint.blotted(await self._fetch(step))
         if isinstance(step, Work):
             return await asyncio.to_thread(step.run) if step.large else step.run()
         return await self._runtime.async_sleep(step.seconds)
 
     async def _send(self, request: Request) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)
+        late = lateness(request.timeout, self._runtime.clock)
         try:
             response = await self._http.send(self._endpoint.build(request), stream=True)
             try:
-                return await self._take_in(response)
+                return await self._take_in(response, late)
             finally:
                 await response.aclose()
         except httpx.RequestError as error:
             return _failure(error)
 
-    async def _take_in(self, response: httpx.Response) -> Outcome:
-        intake = self._endpoint.intake(response)
+    async def _take_in(self, response: httpx.Response, late: Callable[[], bool] = lambda: False) -> Outcome:
+        intake = self._endpoint.intake(response, late)
         if intake.wants_more:
             async for piece in response.aiter_bytes():
                 if not intake.add(piece):
                     break
-        return self._endpoint.blotted(intake.outcome())
+        return intake.outcome()
 
     async def _fetch(self, step: Fetch) -> Outcome:
         self._endpoint.require_open(closed=self._http.is_closed)

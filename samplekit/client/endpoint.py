@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,30 +14,54 @@ from samplekit._version import __version__
 from samplekit.client.faults import without_secrets
 from samplekit.client.intake import Intake
 from samplekit.client.settings import positive, shown, whole_number
-from samplekit.client.steps import Failure, Outcome, Request
+from samplekit.client.steps import Failure, Outcome, Reply, Request
 from samplekit.errors import ConnectionFailedError, ServiceError
 from samplekit.wire import names
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 USER_AGENT = f"samplekit/{__version__}"
 _MAX_CONNECT_SECONDS = 30.0
 _MAX_CONNECTIONS = 256
 _LARGEST_PORT = 65535
+_BLOT = b"***"
+_SHORTEST_SECRET = 8  # characters
+_OF_NUMBERS = frozenset("0123456789.eE+-")
+
+
+def _spelling(char: int) -> bytes:
+    """Give a pattern for the ways in which JSON spells a character of ASCII."""
+    return rb"(?:\\?%b|(?i:\\u00%02x))" % (re.escape(bytes([char])), char)
 
 
 class ApiKey:
     """A key that shows itself to nobody but the request that needs it."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_spellings", "_value")
 
     def __init__(self, value: str) -> None:
         self._value = value
+        self._spellings = re.compile(b"".join(map(_spelling, value.encode())))
 
     def reveal(self) -> str:
         """Give the key itself."""
         return self._value
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ids or numbers that are no secret may hold it."""
+        return len(self._value) < _SHORTEST_SECRET or set(self._value) <= _OF_NUMBERS
+
+    def blot(self, body: bytes) -> bytes:
+        """Blot the key out, in whatever way JSON may spell it."""
+        if b"\\" in body:
+            return self._spellings.sub(_BLOT, body)
+        return body.replace(self._value.encode(), _BLOT)
+
+    def blot_text(self, text: str) -> str:
+        """Blot the key out of text."""
+        return self.blot(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
 
     def __repr__(self) -> str:
         return "ApiKey(***)"
@@ -126,15 +151,23 @@ class Endpoint:
             extensions={"timeout": timeout.as_dict()},
         )
 
-    def intake(self, response: httpx.Response) -> Intake:
-        """Give what takes the body of an answer, as far as it is taken."""
-        return Intake(response, self.max_answer_bytes)
+    def intake(self, response: httpx.Response, late: Callable[[], bool]) -> Intake:
+        """Give what takes the body of an answer, as far as it is taken, until it is late."""
+        return Intake(response, self.max_answer_bytes, late)
 
     def blotted(self, outcome: Outcome) -> Outcome:
-        """Give an answer; a key that an error repeats is blotted out."""
-        if self.key is None or isinstance(outcome, Failure) or outcome.status < 400:
+        """Give what came back with the key blotted out of it, so that no error, note or log can repeat it.
+
+        All that the service says comes through here, before anything reads it. Of an answer that succeeded the body is
+        left alone where the key is a plain word or number, such as ``local``: ids and numbers may hold it.
+        """
+        if self.key is None:
             return outcome
-        return replace(outcome, body=outcome.body.replace(self.key.reveal().encode(), b"***"))
+        if isinstance(outcome, Failure):
+            return replace(outcome, reason=self.key.blot_text(outcome.reason))
+        headers = {name: self.key.blot_text(value) for name, value in outcome.headers.items()}
+        spared = 200 <= outcome.status < 300 and self.key.is_plain
+        return Reply(outcome.status, headers, outcome.body if spared else self.key.blot(outcome.body))
 
 
 class PieceStream(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -106,7 +106,12 @@ def service_words(body: Any) -> str:  # noqa: ANN401 - any JSON
     found = body
     for name in ("error", "message", "detail"):
         found = as_object(found).get(name, found)
-    text = " ".join((found if isinstance(found, str) else repr(found) if found else "").split())
+    return _quoted(found if isinstance(found, str) else repr(found) if found else "")
+
+
+def _quoted(text: str) -> str:
+    """Give the service's own words on one line, cut to a readable length."""
+    text = " ".join(text.split())
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
 
 
@@ -116,7 +121,8 @@ def operation_failed(answer: OperationAnswer, kind: str) -> OperationFailedError
     remedy = next((text for known, text in _CODE_REMEDIES.items() if known == code), "see the service's message")
     short = code.removeprefix("TRAINING_OPERATION_ERROR_CODE_")
     return OperationFailedError(
-        f"{kind} operation {answer.id} failed with {short}: {answer.message or 'no reason given'}; {remedy}",
+        f"{kind} operation {answer.id} failed with {_quoted(short)}: {_quoted(answer.message) or 'no reason given'}; "
+        f"{remedy}",
         operation_id=answer.id,
         kind=kind,
         code=code,

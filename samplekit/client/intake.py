@@ -9,7 +9,7 @@ from samplekit.client.steps import Failure, Outcome, Reply
 from samplekit.wire.names import MAX_ERROR_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import httpx
 
@@ -27,12 +27,13 @@ class Intake:
     Args:
         response: whose body was not read yet.
         limit: bytes taken at most, after decompression.
+        late: tells whether the time for all of it is over, however steadily it comes.
     """
 
-    def __init__(self, response: httpx.Response, limit: int) -> None:
+    def __init__(self, response: httpx.Response, limit: int, late: Callable[[], bool]) -> None:
         self._status, self._headers = response.status_code, headers_of(response)
         self._limit, self._pieces, self._size = limit, list[bytes](), 0
-        self._cuts = not response.is_success
+        self._late, self._cuts = late, not response.is_success
         self._fault: Failure | None = None
         plain = (encoding := self._headers.get("content-encoding", "").strip().lower()) in {"", "identity"}
         if self._cuts:
@@ -50,6 +51,10 @@ class Intake:
 
     def add(self, piece: bytes) -> bool:
         """Take the next piece, decompressed; tell whether to go on reading."""
+        if self._late():
+            self._pieces.clear()
+            self._fault = Failure("its answer had not all come in time", sent=True, timed_out=True)
+            return False
         self._size += len(piece)
         if self._size <= self._limit:
             self._pieces.append(piece)
@@ -71,6 +76,12 @@ class Intake:
             lasting=True,
             remedy="ask for less at a time, or make the client with a larger max_answer_bytes",
         )
+
+
+def lateness(seconds: float | None, clock: Callable[[], float]) -> Callable[[], bool]:
+    """Give what tells whether so many seconds have passed since now; None of them never have."""
+    until = None if seconds is None else clock() + seconds
+    return lambda: until is not None and clock() >= until
 
 
 def headers_of(response: httpx.Response) -> Mapping[str, str]:

@@ -267,7 +267,7 @@ def as_int(value: Any, name: str) -> int:  # noqa: ANN401 - any JSON
             raise ValueError(name)
         return int(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise AnswerError(f"the answer's {name!r} is {value!r}, expected a whole number") from error
+        raise AnswerError(f"the answer's {name!r} is {describe_kind(value)}, expected a whole number") from error
 
 
 def as_float(value: Any, name: str) -> float:  # noqa: ANN401 - any JSON

@@ -19,6 +19,7 @@ def side(request, monkeypatch):
         return
     loop = asyncio.new_event_loop()
     yield Side("async", loop)
+    loop.run_until_complete(loop.shutdown_asyncgens())
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 
