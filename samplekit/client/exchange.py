@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.client.faults import STRANGE_ANSWER, call_error
 from samplekit.client.progress import Watch
-from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Work
+from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Step, Work, changed
+from samplekit.errors import ConnectionFailedError
+from samplekit.sample.kinds import shown
 from samplekit.wire import names
 from samplekit.wire.answers import AnswerError, DeepAnswerError, OperationAnswer
 from samplekit.wire.lifecycles import Lifecycle, short_status
@@ -43,7 +45,7 @@ def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, ret
     attempt = 0
     while True:
         outcome = yield request
-        value, outcome = yield from parse_outcome(outcome, parse)
+        value, outcome = yield from parse_outcome(request, outcome, parse)
         if outcome is None:
             return value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - parsed beside it
         delay = retry_delay(request, outcome, attempt, runtime)
@@ -53,17 +55,27 @@ def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, ret
         yield Pause(delay)
 
 
-def parse_outcome(outcome: Outcome, parse: Callable[[bytes], T]) -> Flow[tuple[T | None, Outcome | None]]:
+def parse_outcome(
+    request: Request, outcome: Outcome, parse: Callable[[bytes], T]
+) -> Flow[tuple[T | None, Outcome | None]]:
     """Give (value, None) for a successful answer that can be read, else (None, what went wrong)."""
     if not isinstance(outcome, Reply) or not 200 <= outcome.status < 300:
         return None, outcome
     body = outcome.body
     try:
-        return (yield Work(lambda: parse(body), large=len(body) > LARGE_ANSWER_BYTES)), None
+        value: T = yield Work(lambda: parse(body), large=len(body) > LARGE_ANSWER_BYTES)
+        _require_subject(request, value)
     except DeepAnswerError as error:
         return None, Failure(str(error), sent=True, lasting=True, remedy=STRANGE_ANSWER)
     except AnswerError as error:
         return None, Failure(str(error), sent=True)
+    return value, None
+
+
+def _require_subject(request: Request, value: object) -> None:
+    """Refuse an answer about something else than was asked for."""
+    if request.subject is not None and (found := getattr(value, "id", None)) != request.subject.id:
+        raise AnswerError(f"the answer is about {shown(found)}, expected {request.subject}")
 
 
 def retry_delay(request: Request, outcome: Outcome, attempt: int, runtime: Runtime) -> float | None:
@@ -142,7 +154,7 @@ def poll(
         StatusError: the service said no; or its last answer before the deadline was that it knows no such thing.
         ConnectionFailedError: too many faults in a row.
     """
-    watch = Watch(request.call.removeprefix("get "), runtime)
+    watch = Watch(str(request.subject or request.call), runtime)
     try:
         return (yield from _poll(request, parse, finished, watch, since=since, deadline=deadline, retries=retries))
     finally:
@@ -161,7 +173,7 @@ def _poll(
 ) -> Flow[S | None]:
     runtime, faults = watch.runtime, 0
     while True:
-        value, outcome = yield from parse_outcome((yield _timed(request, runtime, deadline)), parse)
+        value, outcome = yield from parse_outcome(request, (yield _timed(request, runtime, deadline)), parse)
         pause = poll_interval(watch.elapsed)
         if value is not None:
             faults = 0
@@ -198,3 +210,37 @@ def _timed(request: Request, runtime: Runtime, deadline: float | None) -> Reques
     if deadline is None:
         return request
     return replace(request, timeout=max(deadline - runtime.clock(), _SHORTEST_TIMEOUT))
+
+
+class OutOfTimeError(Exception):
+    """A flow was not done when its deadline came."""
+
+
+def within(flow: Flow[T], deadline: float | None, runtime: Runtime) -> Flow[T]:
+    """Do the steps of a flow up to a deadline, and a moment longer for a request that it asks for at the last.
+
+    Args:
+        flow: what is done.
+        deadline: when to give up, on the runtime's clock; None for never.
+        runtime: whose clock.
+
+    Raises:
+        OutOfTimeError: the deadline came first.
+    """
+
+    def cut(step: Step) -> Step:
+        if deadline is None or not isinstance(step, Request | Pause):
+            return step
+        left = deadline - runtime.clock()
+        if left + (_SHORTEST_TIMEOUT if isinstance(step, Request) else 0.0) <= 0.0:
+            raise OutOfTimeError
+        if isinstance(step, Pause):
+            return Pause(min(step.seconds, left))
+        return replace(step, timeout=min(max(left, _SHORTEST_TIMEOUT), left + _SHORTEST_TIMEOUT))
+
+    try:
+        return (yield from changed(flow, cut))
+    except ConnectionFailedError as error:
+        if deadline is None or runtime.clock() < deadline:
+            raise
+        raise OutOfTimeError from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from samplekit.client.exchange import call, poll
-from samplekit.client.steps import Flow, Request
+from samplekit.client.steps import Flow, Request, Subject
+from samplekit.errors import StatusError
 from samplekit.wire import names
 from samplekit.wire.answers import (
     JsonObject,
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOCAL_STOP_RETRIES = 1
+URL_EXPIRED = frozenset({401, 403, 404, 410})  # what object stores answer once a signed URL has run out
+# How a service says that it does not take a request, as one that names a payload it no longer has.
+_REFUSALS = (400, 404, 410, 422)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ def request_for(
     query: Mapping[str, str] | None = None,
     key: str | None = None,
     lookup: str = "",
+    subject: Subject | None = None,
     **ids: str,
 ) -> Request:
     """Make the request of one row of the protocol.
@@ -69,11 +75,12 @@ def request_for(
         query: parameters of the URL.
         key: the idempotency key, of a keyed row.
         lookup: how to find out what became of it when no answer came.
+        subject: what its answer must be about.
         ids: the ids in the path.
     """
     path = route.path(**ids) + (f"?{urlencode(query)}" if query else "")
     headers = {} if key is None else {names.IDEMPOTENCY_KEY: key}
-    return Request(what, route.method, path, body, headers, route.repeatable, lookup=lookup)
+    return Request(what, route.method, path, body, headers, route.repeatable, lookup=lookup, subject=subject)
 
 
 def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None, key: str) -> Flow[OperationAnswer]:
@@ -86,26 +93,24 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
         body: None for a kind without one.
         key: the idempotency key of this logical call, the same however often it is sent.
     """
-    pieces: tuple[bytes, ...] | None = None
-    if body is not None:
-        pieces = body.inline()
-        if body.needs_upload:
-            pieces = body.stand_in((yield from _uploaded(terms, session_id, body, key)))
-    what = f"submit {kind} to session {session_id}"
-    request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
-    return (yield from terms.call(request, parse_operation))
 
+    def send(pieces: tuple[bytes, ...] | None) -> Flow[OperationAnswer]:
+        what = f"submit {kind} to session {session_id}"
+        request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
+        return terms.call(request, parse_operation)
 
-def _uploaded(terms: Terms, session_id: str, body: OperationBody, key: str) -> Flow[str]:
-    """Upload a body, unless it was uploaded for this key before; give the payload's id, which is kept first."""
-    uploads = terms.runtime.uploads
-    known = None if uploads is None else uploads.get(key)
-    if known is not None:
-        return known
-    payload_id = yield from upload(terms, session_id, body.payload())
-    if uploads is not None:
-        uploads[key] = payload_id
-    return payload_id
+    if body is None or not body.needs_upload:
+        return (yield from send(None if body is None else body.inline()))
+    uploads = dict[str, str]() if terms.runtime.uploads is None else terms.runtime.uploads
+    if (known := uploads.get(key)) is not None:
+        try:
+            return (yield from send(body.stand_in(known)))
+        except StatusError as error:
+            if error.status not in _REFUSALS:
+                raise
+            # What an earlier process uploaded is gone, and so was nothing accepted under this key.
+    uploads[key] = payload_id = yield from upload(terms, session_id, body.payload())
+    return (yield from send(body.stand_in(payload_id)))
 
 
 def wait(
@@ -137,43 +142,84 @@ def wait(
 
 def operation_request(session_id: str, kind: str, operation_id: str) -> Request:
     """Make the request that asks for an operation."""
-    what = f"get {kind} operation {operation_id}"
-    return request_for(names.GET_OPERATION, what, session_id=session_id, kind=kind, operation_id=operation_id)
+    subject = Subject(f"{kind} operation", operation_id)
+    route, what = names.GET_OPERATION, f"get {subject}"
+    return request_for(route, what, subject=subject, session_id=session_id, kind=kind, operation_id=operation_id)
 
 
 def resources_request(resources_id: str) -> Request:
     """Make the request that asks for model resources."""
-    return request_for(names.GET_RESOURCES, f"get model resources {resources_id}", resources_id=resources_id)
+    subject = Subject("model resources", resources_id)
+    return request_for(names.GET_RESOURCES, f"get {subject}", subject=subject, resources_id=resources_id)
 
 
 def session_request(session_id: str) -> Request:
     """Make the request that asks for a training session."""
-    return request_for(names.GET_SESSION, f"get training session {session_id}", session_id=session_id)
+    subject = Subject("training session", session_id)
+    return request_for(names.GET_SESSION, f"get {subject}", subject=subject, session_id=session_id)
 
 
 def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:
-    """Put a payload where the service will fetch it; give its id."""
+    """Put a payload where the service will fetch it; give its id.
+
+    A URL that has run out is asked for anew, which gives another id; no operation has named the first one by then.
+    """
     ask = request_for(names.UPLOAD_URL, "ask where to upload a payload", session_id=session_id)
-    payload_id, url = yield from terms.call(ask, _parse_upload, retries=terms.payload_retries)
-    put = Request(f"upload payload {payload_id}", "PUT", url, payload, repeatable=True, authorized=False)
-    yield from terms.call(put, lambda _: None, retries=terms.payload_retries)
-    return payload_id
+
+    def put(place: _Place) -> Request:
+        what = f"upload payload {place.payload_id}"
+        return Request(what, "PUT", place.url, payload, repeatable=True, authorized=False)
+
+    return (yield from _move(terms, ask, _parse_upload, put, lambda place, _: place.payload_id))
 
 
 def download(terms: Terms, session_id: str, payload_id: str) -> Flow[JsonObject]:
-    """Fetch the members of a result that were too large to be inline."""
+    """Fetch the members of a result that were too large to be inline; a URL that has run out is asked for anew."""
     what = f"ask where to download payload {payload_id}"
     ask = request_for(names.DOWNLOAD_URL, what, session_id=session_id, payload_id=payload_id)
-    url = yield from terms.call(
-        ask, lambda body: as_id(parse_object(body), "download_url"), retries=terms.payload_retries
-    )
-    get = Request(f"download payload {payload_id}", "GET", url, repeatable=True, authorized=False)
-    return (yield from terms.call(get, parse_object, retries=terms.payload_retries))
+
+    def get(place: _Place) -> Request:
+        return Request(f"download payload {payload_id}", "GET", place.url, repeatable=True, authorized=False)
+
+    def parse(body: bytes) -> _Place:
+        return _Place(payload_id, as_id(parse_object(body), "download_url"))
+
+    return (yield from _move(terms, ask, parse, get, lambda _, body: parse_object(body)))
 
 
-def _parse_upload(body: bytes) -> tuple[str, str]:
+@dataclass(frozen=True)
+class _Place:
+    """Where a payload is for a while; the URL may carry a signature, so it is not shown."""
+
+    payload_id: str
+    url: str = field(repr=False)
+
+
+def _move(
+    terms: Terms,
+    ask: Request,
+    parse: Callable[[bytes], _Place],
+    move: Callable[[_Place], Request],
+    read: Callable[[_Place, bytes], T],
+) -> Flow[T]:
+    """Ask where a payload goes or is, and move it; where the URL has run out, ask once more."""
+
+    def moved(place: _Place) -> Flow[T]:
+        return terms.call(move(place), partial(read, place), retries=terms.payload_retries)
+
+    place = yield from terms.call(ask, parse, retries=terms.payload_retries)
+    try:
+        return (yield from moved(place))
+    except StatusError as error:
+        if error.status not in URL_EXPIRED:
+            raise
+    place = yield from terms.call(ask, parse, retries=terms.payload_retries)
+    return (yield from moved(place))
+
+
+def _parse_upload(body: bytes) -> _Place:
     answer = parse_object(body)
-    return as_id(answer, "payload_id"), as_id(answer, "upload_url")
+    return _Place(as_id(answer, "payload_id"), as_id(answer, "upload_url"))
 
 
 def with_payload(terms: Terms, session_id: str, output: JsonObject) -> Flow[JsonObject]:

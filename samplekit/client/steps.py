@@ -14,6 +14,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Subject:
+    """What a request asks about: ``"optim-step operation"`` and its id, which the answer must hold."""
+
+    name: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.id}"
+
+
+@dataclass(frozen=True)
 class Request:
     """What to send.
 
@@ -25,8 +36,9 @@ class Request:
         headers: beyond those every request carries.
         repeatable: whether sending it twice does no harm.
         authorized: whether it goes to the service and carries the key.
-        timeout: seconds for this request, where the client's own is too long.
+        timeout: seconds for this request and all of its answer, where the client's own is too long.
         lookup: how to find out what became of it when no answer came.
+        subject: what its answer must be about; an answer about something else is a lost one.
     """
 
     call: str
@@ -38,6 +50,7 @@ class Request:
     authorized: bool = True
     timeout: float | None = None
     lookup: str = ""
+    subject: Subject | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,13 @@ def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
         flow: whose steps are held.
         pauses: whether its pauses are held too, so that it runs to its end; else it may be cancelled in one.
     """
+    return changed(
+        flow, lambda step: step if isinstance(step, Held) or (isinstance(step, Pause) and not pauses) else Held(step)
+    )
+
+
+def changed(flow: Flow[T], change: Callable[[Step], Step]) -> Flow[T]:
+    """Do other steps than a flow asks for; what ``change`` raises is raised in the flow, so that it can clean up."""
     outcome: Any = None
     error: BaseException | None = None
     while True:
@@ -96,14 +116,14 @@ def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
             step = flow.send(outcome) if error is None else flow.throw(error)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        outcome = error = None
         try:
-            free = isinstance(step, Pause) and not pauses
-            outcome, error = (yield step if free or isinstance(step, Held) else Held(step)), None
+            outcome = yield change(step)
         except GeneratorExit:
             flow.close()
             raise
         except BaseException as raised:  # noqa: BLE001 - the flow decides
-            outcome, error = None, raised
+            error = raised
 
 
 @dataclass(frozen=True)

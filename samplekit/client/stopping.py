@@ -49,6 +49,7 @@ def stop_resources(terms: Terms, resources_id: str, timeout: float = STOP_SECOND
 
 def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str], timeout: float) -> Flow[None]:
     """Ask to stop, whatever became of the request look whether it stopped, and ask once more if not."""
+    request = replace(request, subject=look.subject)
     for last in (False, True):
         try:
             answer = yield from terms.call(request, parse_lifecycle, retries=terms.stop_retries)
