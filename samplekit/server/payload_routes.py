@@ -39,18 +39,14 @@ async def download_url(request: Request) -> Response:
 
 
 async def put_payload(request: Request) -> Response:
-    """Write a payload beside its file, then move it there, so that a broken upload leaves nothing."""
+    """Write a payload, whole or not at all; a try that was given up may still be on its way beside its retry."""
     service, payload_id = _admitted(request)
-    path = service.payloads.path(payload_id)
-    partial = path.with_suffix(".partial")
     try:
-        with partial.open("wb") as file:
+        with service.payloads.writing(payload_id) as file:
             async for piece in limited(request, PAYLOAD_LIMIT_BYTES):
                 file.write(piece)
-        partial.replace(path)
-        path.with_suffix(".waiting").unlink(missing_ok=True)
-    finally:
-        partial.unlink(missing_ok=True)
+    except KeyError:
+        raise not_found("payload", payload_id) from None
     return Response(status_code=200)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -9,8 +10,12 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from samplekit.errors import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 def private_folder(folder: Path) -> None:
@@ -31,10 +36,12 @@ class PayloadStore:
             raise ServiceError(f"payloads cannot be kept in {folder} ({error.strerror}): choose another") from error
         # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.
         self._remove = None if folder is not None else weakref.finalize(self, shutil.rmtree, self._folder, True)
-        self._secret = secrets.token_bytes(32) if folder is None else _kept_secret(folder / "secret")
+        for left in self._folder.glob("*.partial"):  # of a process that was killed
+            left.unlink()
         # Names say whose a payload is, so that a restarted service knows; one that waits for its content is empty.
         names = [path.name.split(".") for path in self._folder.glob("pl-*.*.*")]
         self._owners = {payload_id: session_id for payload_id, session_id, _ in names}
+        self._secret = secrets.token_bytes(32) if folder is None else _kept_secret(folder / "secret")
 
     def create(self, session_id: str) -> str:
         """Give the id of a new payload of a session; it has no content yet."""
@@ -44,23 +51,48 @@ class PayloadStore:
         return payload_id
 
     def path(self, payload_id: str) -> Path:
-        """Give the file of a payload that `create` gave out."""
-        if payload_id not in self._owners:
-            raise KeyError(payload_id)
-        return self._folder / f"{payload_id}.{self._owners[payload_id]}.json"
+        """Give where the content of a payload is, once there is any; an id that was never given out has none."""
+        return self._folder / f"{payload_id}.{self._owners.get(payload_id)}.json"
 
     def owned(self, payload_id: str, session_id: str) -> Path | None:
         """Give the file of a session's payload, None where it has no such payload or no content."""
-        if self._owners.get(payload_id) != session_id:
+        path = self._folder / f"{payload_id}.{session_id}.json"
+        return path if self._owners.get(payload_id) == session_id and path.exists() else None
+
+    def content(self, payload_id: str, session_id: str) -> bytes | None:
+        """Read a session's payload; None where it has no such payload, or no content, or it was dropped meanwhile."""
+        path = self.owned(payload_id, session_id)
+        try:
+            return None if path is None else path.read_bytes()
+        except FileNotFoundError:
             return None
-        path = self.path(payload_id)
-        return path if path.exists() else None
+
+    @contextlib.contextmanager
+    def writing(self, payload_id: str) -> Generator[IO[bytes]]:
+        """Give a file of one's own, which becomes the payload's content when the block ends, and vanishes if it fails.
+
+        Whoever ends last has written it; nobody else's bytes are in it.
+
+        Raises:
+            KeyError: there is no such payload, or not any more.
+        """
+        with tempfile.NamedTemporaryFile("wb", dir=self._folder, suffix=".partial", delete=False) as file:
+            partial = Path(file.name)
+            try:
+                yield file
+                file.flush()
+                if payload_id not in self._owners:
+                    raise KeyError(payload_id)
+                partial.replace(self.path(payload_id))
+                self.path(payload_id).with_suffix(".waiting").unlink(missing_ok=True)
+            finally:
+                partial.unlink(missing_ok=True)
 
     def store(self, session_id: str, content: bytes) -> str:
         """Write a result and give its id."""
         payload_id = self.create(session_id)
-        self.path(payload_id).write_bytes(content)
-        self.path(payload_id).with_suffix(".waiting").unlink()
+        with self.writing(payload_id) as file:
+            file.write(content)
         return payload_id
 
     def outcome_path(self, operation_id: str) -> Path:

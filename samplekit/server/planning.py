@@ -34,13 +34,13 @@ def plan_operation(
     body = _object(raw)
     payload_id = body.pop("payload_id", None)
     if payload_id is not None:
-        path = service.payloads.owned(str(payload_id), session.id)
-        if path is None:
+        content = service.payloads.content(str(payload_id), session.id)
+        if content is None:
             raise invalid(
                 f"payload_id {payload_id!r} has no upload in this session: PUT the body to its upload_url first"
             )
         flags = {name: body.pop(name) for name in FLAGS if name in body}
-        uploaded = _object(path.read_bytes())
+        uploaded = _object(content)
         refuse_other_shape(body, uploaded, "the body")
         body = {**uploaded, **flags}
     identity = hashlib.sha256(f"{session.id}/{key}".encode()).hexdigest()[:16]

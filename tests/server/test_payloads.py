@@ -1,3 +1,4 @@
+import asyncio
 import copy
 
 import httpx
@@ -5,6 +6,8 @@ import numpy as np
 import pytest
 
 from samplekit import build_sample
+from samplekit.server import create_app
+from samplekit.server.payloads import PayloadStore
 from samplekit.wire import names as wire
 
 
@@ -118,6 +121,73 @@ def test_a_large_result_comes_as_a_payload_and_says_the_same(open_session, forwa
     logprobs = [item["tensors"]["logprobs"]["data"] for item in downloaded["loss_fn_outputs"]]
     assert [len(values) for values in logprobs] == [140] * 400
     assert -sum(map(sum, logprobs)) == pytest.approx(output["loss"], rel=1e-5)
+
+
+def test_a_try_that_was_given_up_does_not_touch_its_retry(loaded, tmp_path):
+    """The late one begins while the retry is half there, and ends, breaks off, or comes when the work is done."""
+    app = create_app(loaded, state_dir=tmp_path)
+    store, body = app.state.service.payloads, b'{"x":"' + b"a" * 3_000_000 + b'"}'
+
+    async def put(http, url, after):
+        half, late, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def retry():
+            yield body[:1_500_000]
+            half.set()
+            await late.wait()
+            yield body[1_500_000:]
+
+        async def given_up():
+            await half.wait()
+            yield body[:1000]
+            late.set()
+            await go.wait()
+            if after == "breaks off":
+                raise OSError("reset by peer")
+            yield body[1000:]
+
+        slow = asyncio.create_task(http.put(url, content=given_up()))
+        assert (await http.put(url, content=retry())).status_code == 200
+        payload_id = httpx.URL(url).path.rpartition("/")[2]
+        assert store.path(payload_id).read_bytes() == body
+        if after == "is done":
+            store.discard(payload_id)
+        go.set()
+        (answer,) = await asyncio.gather(slow, return_exceptions=True)
+        if after == "is done":
+            assert answer.status_code == 404
+        else:
+            assert isinstance(answer, OSError) if after == "breaks off" else answer.status_code == 200
+            assert store.path(payload_id).read_bytes() == body
+            store.discard(payload_id)
+        assert [path.name for path in store.path(payload_id).parent.iterdir()] == ["secret"]
+
+    async def check():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+        ):
+            resources = (await http.post(wire.CREATE_RESOURCES.path(), json={"base_model": "samplekit/tiny"})).json()
+            opened = await http.post(wire.CREATE_SESSION.path(), json={"model_resources_id": resources["id"]})
+            path = wire.UPLOAD_URL.path(session_id=opened.json()["id"])
+            for after in ("ends", "breaks off", "is done"):
+                await put(http, (await http.post(path)).json()["upload_url"], after)
+
+    asyncio.run(check())
+
+
+def test_what_a_killed_service_was_writing_is_gone_when_it_starts_again(tmp_path):
+    store = PayloadStore(tmp_path)
+    payload_id = store.create("ts-1")
+    waiting = sorted(tmp_path.iterdir())
+    for name in ("tmpabc.partial", f"{payload_id}.ts-1.partial", "secret.partial"):
+        (tmp_path / name).write_bytes(b"half")
+    again = PayloadStore(tmp_path)
+    assert sorted(tmp_path.iterdir()) == waiting
+    with again.writing(payload_id) as file:
+        file.write(b"{}")
+    assert again.owned(payload_id, "ts-1").read_bytes() == b"{}"
 
 
 def test_files_go_when_their_work_is_done(open_session, body, running):
