@@ -50,6 +50,33 @@ def test_resources_end_when_nobody_uses_them(loaded):
         assert used.output("optim-step", ADAM) == {"step": "1"}
 
 
+def test_expiry_goes_on_after_a_write_that_failed(loaded, tmp_path, monkeypatch, caplog):
+    from samplekit.server.state_directory import StateDirectory
+
+    keep, failed = StateDirectory.keep_resources, []
+
+    def full(self, resources):
+        if resources.id not in failed:
+            failed.append(resources.id)
+            raise sqlite3.OperationalError("database or disk is full")
+        keep(self, resources)
+
+    monkeypatch.setattr("samplekit.server.app.SWEEP_SECONDS", 0.001)
+    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
+        for _ in range(2):
+            open_plain(http, lora={"rank": 2}, inactive_timeout=300)
+        later = service.service.clock() + 1000
+        monkeypatch.setattr(StateDirectory, "keep_resources", full)
+        service.service.clock = lambda: later
+        deadline = time.monotonic() + 30
+        while {item.status for item in service.service.resources.values()} != {wire.ResourcesStatus.STOPPED}:
+            assert time.monotonic() < deadline
+            assert http.get("/healthz").status_code == 200  # what fails is nothing to whoever asks for something else
+        assert sorted(failed) == sorted(service.service.resources)
+        assert "ran out, and could not be stopped" in caplog.text
+        assert {item.status for item in service.service.sessions.values()} == {wire.SessionStatus.EXPIRED}
+
+
 def test_each_operation_that_ends_is_one_line_of_json(http, open_session):
     lines = []
 
