@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from samplekit.client import lifecycle, listing, opening
+from samplekit.client import listing, offers, opening
 from samplekit.client.async_opening import Opening
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.downloads import download_checkpoint
@@ -102,14 +102,14 @@ class AsyncClient:
 
     async def supported_models(self) -> list[SupportedModel]:
         """List the models the service trains, with their limits."""
-        return await self._driver.run(lifecycle.get_models(self._terms))
+        return await self._driver.run(offers.get_models(self._terms))
 
     async def estimate_cost(
         self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
     ) -> CostEstimate:
         """Ask what a session's resources would cost, per hour; arguments as in `session`."""
         plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
-        return await self._driver.run(lifecycle.estimate_cost(self._terms, plan))
+        return await self._driver.run(offers.estimate_cost(self._terms, plan))
 
     def session(
         self,

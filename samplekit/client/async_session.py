@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from samplekit.client import calls, lifecycle
+from samplekit.client import calls, upkeep
 from samplekit.client.generation import GenerationSettings, model_inputs
 from samplekit.client.operations import AsyncOperation
 from samplekit.client.registry import warn_of_leftovers
@@ -178,11 +178,11 @@ class AsyncSession(SessionState):
 
     async def rename(self, name: str) -> None:
         """Give the session another name in the service's lists; an empty one clears it."""
-        await self._driver.run(lifecycle.rename_session(self._terms, self.id, name))
+        await self._driver.run(upkeep.rename_session(self._terms, self.id, name))
 
     async def annotate(self, metadata: Mapping[str, Any]) -> None:
         """Write metadata of your own to the session; members left out stay as they are, empty texts clear them."""
-        await self._driver.run(lifecycle.annotate_session(self._terms, self.id, metadata))
+        await self._driver.run(upkeep.annotate_session(self._terms, self.id, metadata))
 
     def operation(self, id: str, kind: str, *, prompts: Sequence[Any] | None = None) -> AsyncOperation[Any]:  # noqa: A002
         """Pick up an operation that was submitted earlier, perhaps by another process.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from samplekit.client import lifecycle, listing, opening
+from samplekit.client import listing, offers, opening
 from samplekit.client.downloads import download_checkpoint
 from samplekit.client.drivers import BlockingDriver
 from samplekit.client.endpoint import Endpoint, http_options
@@ -101,14 +101,14 @@ class Client:
 
     def supported_models(self) -> list[SupportedModel]:
         """List the models the service trains, with their limits."""
-        return self._driver.run(lifecycle.get_models(self._terms))
+        return self._driver.run(offers.get_models(self._terms))
 
     def estimate_cost(
         self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
     ) -> CostEstimate:
         """Ask what a session's resources would cost, per hour; arguments as in `session`."""
         plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
-        return self._driver.run(lifecycle.estimate_cost(self._terms, plan))
+        return self._driver.run(offers.estimate_cost(self._terms, plan))
 
     def session(
         self,

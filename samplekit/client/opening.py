@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from samplekit.client.exchange import poll
 from samplekit.client.faults import lifecycle_remedy
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
-from samplekit.client.lifecycle import limits_of, model_to_train, models_or_none, require_offered, settle
+from samplekit.client.offers import limits_of, model_to_train, models_or_none, require_offered, settle
 from samplekit.client.plans import OpenSession, ResourcesPlan, SessionPlan
 from samplekit.client.steps import FREE, held
 from samplekit.client.stopping import stop_resources, stop_session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from samplekit.client import lifecycle, opening
+from samplekit.client import opening, upkeep
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.flows import resources_request
 from samplekit.client.plans import SessionPlan
@@ -94,7 +94,7 @@ class Resources(ResourcesState):
 
     def extend(self, seconds: int) -> None:
         """Keep them up for at least so many seconds (60 to 86,400) from now."""
-        self.info = self._driver.run(lifecycle.extend_expiry(self._terms, self.id, seconds))
+        self.info = self._driver.run(upkeep.extend_expiry(self._terms, self.id, seconds))
 
     def session(
         self,
@@ -157,7 +157,7 @@ class AsyncResources(ResourcesState):
 
     async def extend(self, seconds: int) -> None:
         """Keep them up for at least so many seconds (60 to 86,400) from now."""
-        self.info = await self._driver.run(lifecycle.extend_expiry(self._terms, self.id, seconds))
+        self.info = await self._driver.run(upkeep.extend_expiry(self._terms, self.id, seconds))
 
     async def session(
         self,

@@ -1,0 +1,55 @@
+"""What is changed on a session or resources that run: name, metadata, how long they stay up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samplekit.client.flows import Terms, request_for
+from samplekit.client.plans import metadata_body
+from samplekit.client.settings import shown, whole_number
+from samplekit.errors import SampleError
+from samplekit.wire import names
+from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle
+from samplekit.wire.requests import dumps
+
+if TYPE_CHECKING:
+    from samplekit.client.steps import Flow
+
+
+def rename_session(terms: Terms, session_id: str, name: object) -> Flow[None]:
+    """Give a session another name; an empty one clears it.
+
+    Raises:
+        SampleError: the name is no text.
+    """
+    if not isinstance(name, str):
+        raise SampleError(f"name is {shown(name)}, expected a string, empty to clear it")
+    what = f"rename training session {session_id}"
+    request = request_for(names.UPDATE_SESSION, what, body=(dumps({"display_name": name}),), session_id=session_id)
+    yield from terms.call(request, lambda _: None)
+
+
+def annotate_session(terms: Terms, session_id: str, metadata: object) -> Flow[None]:
+    """Write metadata to a session; members left out stay as they are.
+
+    Raises:
+        SampleError: it is no mapping, or JSON cannot say it.
+    """
+    body = (dumps({"metadata": metadata_body(metadata)}),)
+    request = request_for(
+        names.UPDATE_SESSION, f"write metadata to training session {session_id}", body=body, session_id=session_id
+    )
+    yield from terms.call(request, lambda _: None)
+
+
+def extend_expiry(terms: Terms, resources_id: str, seconds: object) -> Flow[Lifecycle]:
+    """Keep resources up for at least so many seconds from now.
+
+    Raises:
+        SampleError: the seconds are out of range.
+    """
+    low, high = names.EXTEND_EXPIRY_SECONDS
+    body = dumps({"seconds": whole_number("seconds", seconds, least=low, most=high)})
+    what = f"extend model resources {resources_id}"
+    request = request_for(names.EXTEND_EXPIRY, what, body=(body,), resources_id=resources_id)
+    return (yield from terms.call(request, parse_lifecycle))
