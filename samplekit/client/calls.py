@@ -47,8 +47,9 @@ class Prepared(Generic[T]):
 
     Attributes:
         body: None for a kind without a body.
-        parse: reads (output, operation id).
-        divide: gives how it is sent in parts where it is too large; None for a call that has no parts.
+        parse: reads (output, operation id); it outlives the submission, so it keeps neither body nor samples.
+        divide: gives how it is sent in parts where it is too large, and keeps the samples for that but not the body;
+            None for a call that has no parts.
     """
 
     body: OperationBody | None
@@ -129,12 +130,13 @@ def train(
         raise SampleError(f"loss is {loss!r}, expected a loss such as samplekit.CrossEntropy()")
 
     def prepared(checked: Checked) -> Prepared[TrainResult]:
-        lengths = [sample.length for sample in checked.samples]
+        lengths, num_trained = [sample.length for sample in checked.samples], checked.num_trained
         body = forward_backward_body(checked.samples, loss, forward_only=forward_only, return_outputs=outputs)
+        sizes = body.sample_sizes
         return Prepared(
             body,
-            lambda output, _: parse_training(output, lengths, checked.num_trained, loss),
-            lambda: Division(body.sample_sizes, lambda part: prepared(checked[part]), join_training, obstacle_of(loss)),
+            lambda output, _: parse_training(output, lengths, num_trained, loss),
+            lambda: Division(sizes, lambda part: prepared(checked[part]), join_training, obstacle_of(loss)),
         )
 
     def prepare() -> Prepared[TrainResult]:
@@ -150,14 +152,13 @@ def custom(
 
     def prepared(checked: Sequence[Sample], arrays: Sequence[object]) -> Prepared[None]:
         body = custom_body(checked, arrays)
+        sizes = body.sample_sizes
 
         def part(chosen: range) -> Prepared[None]:
             own = slice(chosen.start, chosen.stop)
             return prepared(checked[own], arrays[own])
 
-        return Prepared(
-            body, lambda output, _: parse_nothing(output), lambda: Division(body.sample_sizes, part, lambda _: None)
-        )
+        return Prepared(body, lambda output, _: parse_nothing(output), lambda: Division(sizes, part, lambda _: None))
 
     def prepare() -> Prepared[None]:
         arrays = several("gradients", gradients, "arrays, one for each sample")

@@ -2,120 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from samplekit.client.exchange import poll_interval
-from samplekit.client.faults import operation_failed
-from samplekit.client.flows import Terms, operation_request, wait, with_payload
 from samplekit.client.progress import Watch
-from samplekit.client.settings import seconds
-from samplekit.client.steps import Flow, Pause, Work
-from samplekit.errors import OperationError, OperationTimeoutError, StatusError
-from samplekit.wire.answers import AnswerError, JsonObject, OperationAnswer, parse_operation
-from samplekit.wire.names import NOT_FOUND_GRACE
+from samplekit.client.settings import seconds, shown
+from samplekit.client.steps import Flow, Pause
+from samplekit.errors import SampleError
 
 if TYPE_CHECKING:
     from samplekit.client.drivers import AsyncDriver, BlockingDriver
+    from samplekit.client.handles import Handle
 
 T = TypeVar("T")
-
-
-class Handle(Generic[T]):
-    """What a blocking and an async operation share: identity, state, and the flows that advance it."""
-
-    def __init__(
-        self,
-        terms: Terms,
-        session_id: str,
-        kind: str,
-        key: str | None,
-        answer: OperationAnswer,
-        read: Callable[[JsonObject, str], T],
-    ) -> None:
-        self.terms, self.session_id, self.kind, self.key = terms, session_id, kind, key
-        self.answer, self._read = answer, read
-        self._since = terms.runtime.clock()
-        self._value: tuple[T] | None = None
-        self.collected = False
-
-    def collect(self, timeout: float | None) -> Flow[T]:
-        """Wait for the operation and read its result, once; asked again, the same is given.
-
-        Raises:
-            OperationTimeoutError: it still runs.
-            OperationFailedError: the service carried it out and it failed.
-            OperationError: it completed, and its output cannot be read.
-        """
-        if self._value is not None:
-            return self._value[0]
-        deadline = None if timeout is None else self.terms.runtime.clock() + timeout
-        answer = yield from self.finish(deadline)
-        if answer is None:
-            raise OperationTimeoutError(
-                f"{self.kind} operation {self.answer.id} still runs after {timeout:g} s: keep it and ask again",
-                operation_id=self.answer.id,
-                kind=self.kind,
-            )
-        self.collected = True
-        if answer.failed:
-            raise operation_failed(answer, self.kind)
-        output = yield from with_payload(self.terms, self.session_id, answer.output)
-        try:
-            value: T = yield Work(lambda: self._read(output, answer.id))
-        except AnswerError as error:
-            raise OperationError(
-                f"{self.kind} operation {answer.id} completed, and its output cannot be used: {error}; "
-                "report it to the service with this id",
-                operation_id=answer.id,
-                kind=self.kind,
-            ) from error
-        self._value = (value,)
-        return value
-
-    def finish(self, deadline: float | None) -> Flow[OperationAnswer | None]:
-        """Wait until it is finished; None where the deadline, on the runtime's clock, comes first."""
-        if self.answer.finished:
-            return self.answer
-        where = (self.terms, self.session_id, self.kind, self.answer.id)
-        try:
-            answer = yield from wait(*where, since=self._since, deadline=deadline)
-        except StatusError as error:
-            if error.status != 404:
-                raise
-            if self.key is None or not self._is_fresh():
-                raise self._unknown(error) from error
-            return None  # it was accepted, and may only not be visible yet
-        if answer is not None:
-            self.answer = answer
-        return answer
-
-    def look(self) -> Flow[bool]:
-        """Ask once whether it is finished."""
-        if self.answer.finished:
-            return True
-        request = operation_request(self.session_id, self.kind, self.answer.id)
-        try:
-            self.answer = yield from self.terms.call(request, parse_operation)
-        except StatusError as error:
-            if error.status != 404:
-                raise
-            if not self._is_fresh():
-                raise self._unknown(error) from error
-        return self.answer.finished
-
-    def _is_fresh(self) -> bool:
-        """Tell whether a 404 may only mean that it is not visible yet."""
-        return self.terms.runtime.clock() - self._since < NOT_FOUND_GRACE
-
-    def _unknown(self, error: StatusError) -> StatusError:
-        return error.reworded(
-            f"the service knows no {self.kind} operation {self.answer.id} in session {self.session_id}: "
-            f"check id, kind and session ({error.message})"
-        )
-
-    def __repr__(self) -> str:
-        return f"{self.kind} operation {self.answer.id}"
 
 
 class _Named(Generic[T]):
@@ -124,10 +24,14 @@ class _Named(Generic[T]):
     def __init__(self, handle: Handle[T]) -> None:
         self._handle = handle
 
+    def _watch(self, num_operations: int) -> Watch:
+        """Watch a wait for several operations, of which this is one."""
+        return Watch(f"{num_operations} operations", self._handle.accepted[0].terms.runtime)
+
     @property
     def id(self) -> str:
         """The service's id: with `kind`, enough for another process to pick the operation up."""
-        return self._handle.answer.id
+        return self._handle.id
 
     @property
     def kind(self) -> str:
@@ -142,7 +46,7 @@ class _Named(Generic[T]):
     @property
     def status(self) -> str:
         """The status last heard of, as the service spells it."""
-        return self._handle.answer.status
+        return self._handle.status
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.kind} {self.id}: {self.status.rpartition('_')[2] or 'unknown'}>"
@@ -167,15 +71,24 @@ class Operation(_Named[T]):
 
         Raises:
             SampleError: the timeout is no number of 0 or more.
-            OperationTimeoutError: it still runs: keep this Operation and ask again, never submit anew.
+            OperationTimeoutError: it still runs, or its result is on its way: keep this Operation and ask again, never
+                submit anew.
             StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
         return self._driver.run(self._handle.collect(seconds("timeout", timeout)))
 
     def next_finished(self, operations: Sequence[Operation[Any]]) -> int:
-        """Wait until one of several is finished and give its index."""
-        return self._driver.run(_next_finished([item._handle for item in operations]))  # noqa: SLF001 - of this class
+        """Wait until one of several is finished, each asked for through its own client, and give its index."""
+        watch = self._watch(len(operations))
+        try:
+            while True:
+                for index, item in enumerate(operations):
+                    if item.done():
+                        return index
+                self._driver.run(_round(watch))
+        finally:
+            watch.end()
 
 
 class AsyncOperation(_Named[T]):
@@ -197,7 +110,8 @@ class AsyncOperation(_Named[T]):
 
         Raises:
             SampleError: the timeout is no number of 0 or more.
-            OperationTimeoutError: it still runs: keep this operation and ask again, never submit anew.
+            OperationTimeoutError: it still runs, or its result is on its way: keep this operation and ask again, never
+                submit anew.
             StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
@@ -207,22 +121,22 @@ class AsyncOperation(_Named[T]):
         return self.result().__await__()
 
     async def next_finished(self, operations: Sequence[AsyncOperation[Any]]) -> int:
-        """Wait until one of several is finished and give its index."""
-        return await self._driver.run(_next_finished([item._handle for item in operations]))  # noqa: SLF001
+        """Wait until one of several is finished, each asked for through its own client, and give its index."""
+        watch = self._watch(len(operations))
+        try:
+            while True:
+                for index, item in enumerate(operations):
+                    if await item.done():
+                        return index
+                await self._driver.run(_round(watch))
+        finally:
+            watch.end()
 
 
-def _next_finished(handles: Sequence[Handle[Any]]) -> Flow[int]:
-    """Look at operations in turn until one is finished; give its index."""
-    watch = Watch(f"{len(handles)} operations", handles[0].terms.runtime)
-    try:
-        while True:
-            for index, handle in enumerate(handles):
-                if (yield from handle.look()):
-                    return index
-            watch.tell("RUNNING")
-            yield Pause(poll_interval(watch.elapsed))
-    finally:
-        watch.end()
+def _round(watch: Watch) -> Flow[None]:
+    """Tell that several operations are waited for, and wait before they are looked at again."""
+    watch.tell("RUNNING")
+    yield Pause(poll_interval(watch.elapsed))
 
 
 @overload
@@ -233,12 +147,20 @@ def as_completed(operations: Iterable[Any]) -> Any:
     """Give operations one by one as they finish, failed ones included; ask each for its ``result()``.
 
     Args:
-        operations: blocking ones, for ``for``, or async ones, for ``async for``; of any sessions and kinds.
+        operations: blocking ones, for ``for``, or async ones, for ``async for``; of any clients, sessions and kinds.
+
+    Raises:
+        SampleError: something is no operation, or blocking and async ones are mixed.
     """
     pending = list(operations)
-    if pending and isinstance(pending[0], AsyncOperation):
-        return _async_completed(pending)
-    return _completed(pending)
+    kind = AsyncOperation if pending and isinstance(pending[0], AsyncOperation) else Operation
+    for index, item in enumerate(pending):
+        if not isinstance(item, kind):
+            raise SampleError(
+                f"operations[{index}] is {shown(item)}, expected an {kind.__name__}: await what a session of an "
+                "AsyncClient gives first, and wait for blocking and async operations apart"
+            )
+    return _async_completed(pending) if kind is AsyncOperation else _completed(pending)
 
 
 def _completed(pending: list[Operation[Any]]) -> Iterator[Operation[Any]]:

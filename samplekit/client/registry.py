@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,13 @@ from samplekit.errors import ServiceError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from samplekit.client.operations import Handle
+    from samplekit.client.accepted import Accepted
+    from samplekit.client.handles import Handle
     from samplekit.client.steps import Flow
 
 LEAVE_SECONDS = 300.0  # that leaving a session waits for what was submitted, as Operation.result does
-_REMEMBERED = 64  # uncollected operations looked at when a session ends; older ones are forgotten
+_SPARED = 64  # operations that are kept before it is looked which of them are settled
+_NAMED = 10  # operations that a warning names at most
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,21 @@ class Leftovers:
 
 
 class Uncollected:
-    """The latest operations of a session whose results nobody asked for."""
+    """The operations of a session of whose outcome nobody was told."""
 
     def __init__(self) -> None:
-        self._handles: deque[Handle[Any]] = deque(maxlen=_REMEMBERED)
+        self._accepted: list[Accepted] = []
+        self._full = _SPARED
 
     def add(self, handle: Handle[Any]) -> None:
-        """Remember an operation, and forget those collected meanwhile."""
-        while self._handles and self._handles[0].collected:
-            self._handles.popleft()
-        self._handles.append(handle)
+        """Remember the operations of a call, and from time to time forget those settled meanwhile."""
+        self._accepted += (item for item in handle.accepted if not item.settled)
+        if len(self._accepted) > self._full:
+            self._accepted = self._waiting()
+            self._full = _SPARED + 2 * len(self._accepted)
+
+    def _waiting(self) -> list[Accepted]:
+        return [item for item in self._accepted if not item.settled]
 
     def settle(self, seconds: float | None) -> Flow[Leftovers]:
         """Find out what became of them.
@@ -53,13 +59,13 @@ class Uncollected:
         Args:
             seconds: how long to wait for those that run; None asks each once, for a session that runs on.
         """
-        waiting = [handle for handle in self._handles if not handle.collected]
+        waiting = self._waiting()
         deadline = None if seconds is None or not waiting else waiting[0].terms.runtime.clock() + seconds
-        for handle in waiting:
+        for item in waiting:
             try:
                 if deadline is None:
-                    yield from handle.look()
-                elif (yield from handle.finish(deadline)) is None:
+                    yield from item.look()
+                elif (yield from item.finish(deadline)) is None:
                     break  # they run in order: what comes after it runs, too
             except ServiceError:
                 break
@@ -73,14 +79,20 @@ def warn_of_leftovers(session_id: str, leftovers: Leftovers) -> None:
     if leftovers.failed:
         warnings.warn(
             f"session {session_id} ends with {len(leftovers.failed)} failed operations that nobody collected: "
-            + "; ".join(leftovers.failed),
+            + _listed(leftovers.failed, "; "),
             RuntimeWarning,
             stacklevel=3,
         )
     if leftovers.running:
         warnings.warn(
             f"session {session_id} was stopped before {len(leftovers.running)} operations were known to be finished, "
-            f"which may have dropped them: {', '.join(leftovers.running)}; collect results before leaving",
+            f"which may have dropped them: {_listed(leftovers.running, ', ')}; collect results before leaving",
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _listed(items: Sequence[str], separator: str) -> str:
+    """Join what a warning names, and count what it does not."""
+    more = len(items) - _NAMED
+    return separator.join([*items[:_NAMED], *([f"and {more} more"] if more > 0 else [])])

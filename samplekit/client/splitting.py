@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from samplekit.client import flows
-from samplekit.client.joined import JoinedHandle
-from samplekit.client.operations import Handle
+from samplekit.client.accepted import Accepted
+from samplekit.client.handles import Handle, Part
 from samplekit.client.steps import Work
 from samplekit.errors import SampleError, SamplekitError, StatusError
 from samplekit.losses import GRPO, CrossEntropy, Loss
 from samplekit.wire import names
 
 if TYPE_CHECKING:
-    from samplekit.client.calls import Prepared
+    from samplekit.client.calls import Prepared, Submission
     from samplekit.client.flows import Terms
     from samplekit.client.steps import Flow
 
@@ -95,76 +95,80 @@ def obstacle_of(loss: Loss) -> str:
     return f"the service does not document how {type(loss).__name__} is reduced over a batch"
 
 
-def submit(terms: Terms, session_id: str, kind: str, prepared: Prepared[T], key: str) -> Flow[Handle[T]]:
+def submit(terms: Terms, session_id: str, submission: Submission[T], key: str) -> Flow[Handle[T]]:
     """Submit a call, in parts where it is too large for one body and a sum.
+
+    Nothing but this flow may keep what the call prepares: it is let go before parts of the same size are made.
 
     Args:
         terms: clock, chance, retries.
         session_id: the session.
-        kind: the operation's kind.
-        prepared: the whole call.
+        submission: the whole call.
         key: its idempotency key; those of parts begin with it.
 
     Raises:
         SampleError: it is over the protocol's limit and must stay whole, or one sample alone is too large.
         StatusError: the service refused it: for its size, where it must stay whole, or for another reason.
     """
+    prepared: Prepared[T] = yield Work(submission.prepare)
     divide, refusal = prepared.divide, None
     if divide is None or prepared.num_bytes <= names.PAYLOAD_LIMIT_BYTES:
         try:
-            answer = yield from flows.submit(terms, session_id, kind, prepared.body, key)
-            return Handle(terms, session_id, kind, key, answer, prepared.parse)
+            return Handle([(yield from _submit_one(terms, session_id, submission.kind, prepared, key))])
         except StatusError as error:
             if divide is None or error.status != _TOO_LARGE:
                 raise
-            refusal = error
+            refusal = error.with_traceback(None)  # it holds the body
+    del prepared
     division: Division[T] = yield Work(divide)
-    del prepared  # it is as large as all parts together
     pending = [*division.halves(range(len(division.sizes)), refusal)]
-    return (yield from _submit_parts(terms, session_id, kind, division, pending, key))
+    return (yield from _submit_parts(terms, session_id, submission.kind, division, pending, key))
+
+
+def _submit_one(terms: Terms, session_id: str, kind: str, prepared: Prepared[T], key: str) -> Flow[Part[T]]:
+    answer = yield from flows.submit(terms, session_id, kind, prepared.body, key)
+    return Part(Accepted(terms, session_id, kind, key, answer), prepared.parse)
 
 
 def _submit_parts(
     terms: Terms, session_id: str, kind: str, division: Division[T], pending: list[range], key: str
 ) -> Flow[Handle[T]]:
     """Submit parts, the largest first: what is refused for its size is refused before anything is accepted."""
-    handles = dict[int, Handle[T]]()
+    parts = dict[int, Part[T]]()
     while pending:
         pending.sort(key=division.num_bytes)
         part = pending.pop()
         try:
             found = yield from _submit_or_halve(terms, session_id, kind, division, part, key)
         except SamplekitError as error:
-            raise _with_accepted(error, handles) from error
-        if isinstance(found, Handle):
-            handles[part.start] = found
+            raise _with_accepted(error, parts) from error
+        if isinstance(found, Part):
+            parts[part.start] = found
         else:
             pending += found
-    return JoinedHandle([handles[start] for start in sorted(handles)], division.join)
+    return Handle([parts[start] for start in sorted(parts)], division.join)
 
 
 def _submit_or_halve(
     terms: Terms, session_id: str, kind: str, division: Division[T], part: range, key: str
-) -> Flow[Handle[T] | tuple[range, range]]:
+) -> Flow[Part[T] | tuple[range, range]]:
     """Submit one part under a key of its own; where it is still too large, give its halves."""
     prepared: Prepared[T] = yield Work(lambda: division.part(part))
     if prepared.num_bytes > names.PAYLOAD_LIMIT_BYTES:
         return division.halves(part, None)
-    own_key = f"{key}-{part.start}-{part.stop}"
     try:
-        answer = yield from flows.submit(terms, session_id, kind, prepared.body, own_key)
+        return (yield from _submit_one(terms, session_id, kind, prepared, f"{key}-{part.start}-{part.stop}"))
     except StatusError as error:
         if error.status != _TOO_LARGE:
             raise
         return division.halves(part, error)
-    return Handle(terms, session_id, kind, own_key, answer, prepared.parse)
 
 
-def _with_accepted(error: SamplekitError, handles: Mapping[int, Handle[Any]]) -> SamplekitError:
+def _with_accepted(error: SamplekitError, parts: Mapping[int, Part[Any]]) -> SamplekitError:
     """Name the parts that were accepted before the error."""
-    if not handles:
+    if not parts:
         return error
-    accepted = ", ".join(handles[start].answer.id for start in sorted(handles))
+    accepted = ", ".join(parts[start].accepted.answer.id for start in sorted(parts))
     return error.reworded(
         f"{error.message} (the batch was sent in parts, and operations {accepted} were accepted before: what they add "
         "to the gradient stands, so do not step on it)"

@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from samplekit.client import calls, splitting
+from samplekit.client.accepted import Accepted
 from samplekit.client.batches import Batch, make_batches
-from samplekit.client.calls import Checks, Prepared, Submission
+from samplekit.client.calls import Checks, Submission
 from samplekit.client.generation import model_inputs
-from samplekit.client.joined import SEPARATOR, JoinedHandle
-from samplekit.client.operations import Handle
+from samplekit.client.handles import SEPARATOR, Handle, Part
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
 from samplekit.client.settings import text
-from samplekit.client.steps import Work
 from samplekit.client.stopping import stop_all, stop_session
 from samplekit.errors import ServiceError
 from samplekit.sample import Sample
@@ -70,11 +69,12 @@ class SessionState:
         epochs: int = 1,
         seed: int = 0,
     ) -> Iterator[Batch]:
-        """Give samples in batches that the model takes, shuffled anew in every epoch.
+        """Give samples in batches that the model takes, shuffled anew in every epoch and about equal in tokens.
 
         Args:
             samples: what to train on.
             batch_size: samples in a batch at most; None means 32, or the model's max_batch_size where that is less.
+                Batches are equal in samples to within one, and then trade samples until their tokens are alike.
             max_tokens: positions in a batch at most; None for no limit.
             epochs: passes over the data.
             seed: of the order; equal seeds give equal batches.
@@ -126,8 +126,7 @@ class SessionState:
     def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
         self._require_open()
         key = self._terms.runtime.new_key()
-        prepared: Prepared[T] = yield Work(submission.prepare)
-        handle = yield from splitting.submit(self._terms, self.id, submission.kind, prepared, key)
+        handle = yield from splitting.submit(self._terms, self.id, submission, key)
         self._uncollected.add(handle)
         return handle
 
@@ -135,8 +134,8 @@ class SessionState:
         inputs = None if prompts is None else model_inputs(prompts)
         parse = calls.parser_of(kind, inputs, self._about())
         ids = text("id", operation_id).split(SEPARATOR)
-        handles = [Handle(self._terms, self.id, kind, None, OperationAnswer(item, ""), parse) for item in ids]
-        return handles[0] if len(handles) == 1 else JoinedHandle(handles, calls.joiner_of(kind))
+        found = [Accepted(self._terms, self.id, kind, None, OperationAnswer(item, "")) for item in ids]
+        return Handle([Part(item, parse) for item in found], calls.joiner_of(kind) if len(found) > 1 else None)
 
     def _stop_flow(self) -> Flow[None]:
         """Stop the session, and the resources if we made them, even where the session cannot be stopped."""

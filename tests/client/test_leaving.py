@@ -97,3 +97,39 @@ def test_a_session_that_runs_on_is_left_without_waiting(side):
         session.optim_step(learning_rate=1.0)
     assert side.time.pauses == []
     assert len(side.double.calls(POLL)) == 1
+
+
+@pytest.mark.parametrize("num_later", [1, 63, 64, 65, 500])
+@pytest.mark.parametrize("later", ["COMPLETED", "PENDING"])
+def test_a_failure_nobody_collected_is_warned_of_however_much_followed_it(side, num_later, later):
+    failed = {"id": "op-0", "status": STATUS + "FAILED", "error": {"message": "boom"}}
+    steps = ({"id": f"op-{n}", "status": STATUS + later} for n in range(1, num_later + 1))
+    side.double.answer(SUBMIT, failed, *steps)
+    side.double.answer(f"GET {OPERATIONS}/.*", lambda request: done(request.url.path.rpartition("/")[2]))
+    with pytest.warns(RuntimeWarning, match="1 failed operations.*optim-step operation op-0.*boom") as caught:
+        leave_after_steps(side.client(), num_later + 1)
+    assert len(caught) == 1
+
+
+def done(identity):
+    return {**operation("COMPLETED", {"step": 1}), "id": identity}
+
+
+def test_only_operations_nobody_collected_are_asked_about(side):
+    names = [f"op-{n}" for n in range(300)]
+    side.double.answer(SUBMIT, *({"id": name, "status": STATUS + "PENDING"} for name in names))
+    side.double.answer(f"GET {OPERATIONS}/.*", lambda request: done(request.url.path.rpartition("/")[2]))
+    with side.client().session(base_model="m") as session:
+        steps = [session.optim_step(learning_rate=1.0) for _ in names]
+        for step in steps[::2]:
+            step.result()
+        side.double.seen.clear()
+    asked = [item.path.rpartition("/")[2] for item in side.double.calls(f"GET {OPERATIONS}/.*")]
+    assert asked == names[1::2]
+
+
+def test_a_warning_names_the_first_operations_and_counts_the_others(side):
+    side.double.answer(SUBMIT, *({**PENDING, "id": f"op-{n}"} for n in range(30)))
+    side.double.answer(f"GET {OPERATIONS}/.*", httpx.Response(403))
+    with pytest.warns(RuntimeWarning, match="before 30 operations.*operation op-9, and 20 more;"):
+        leave_after_steps(side.client(), 30)
