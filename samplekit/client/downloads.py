@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from samplekit.client.exchange import poll_interval, retry_delay
 from samplekit.client.faults import call_error
-from samplekit.client.flows import Terms, request_for
+from samplekit.client.flows import URL_EXPIRED, Terms, request_for
 from samplekit.client.part_files import PartFile
 from samplekit.client.progress import Transferred, Watch
 from samplekit.client.settings import one_of, shown, text
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from samplekit.client.steps import Flow
 
 _VARIANTS = ("adapter", "merged")
-_EXPIRED = frozenset({401, 403, 404, 410})  # what object stores answer once a signed URL has run out
 _WHOLE, _PART, _BEYOND_END = 200, 206, 416
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 
@@ -117,7 +116,7 @@ def _complete(terms: Terms, part: PartFile, renew: Callable[[], Flow[list[Checkp
             return
         if part.num_bytes > before:
             attempt, renewed = 0, False
-        if isinstance(outcome, Reply) and outcome.status in _EXPIRED and not renewed:
+        if isinstance(outcome, Reply) and outcome.status in URL_EXPIRED and not renewed:
             url, renewed = _url_of(part.item, (yield from renew())), True
             continue
         outcome = _as_fault(outcome, part)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from samplekit.client.flows import Terms, request_for
 from samplekit.client.plans import SessionPlan
+from samplekit.client.steps import Subject
 from samplekit.errors import ServiceError, StatusError
 from samplekit.wire import names
 from samplekit.wire.answers import (
@@ -58,7 +59,8 @@ def settle(terms: Terms, plan: SessionPlan) -> Flow[tuple[SessionPlan, list[Supp
 
 def get_checkpoint(terms: Terms, checkpoint_id: str) -> Flow[Checkpoint]:
     """Ask what a checkpoint is."""
-    request = request_for(names.GET_CHECKPOINT, f"get checkpoint {checkpoint_id}", checkpoint_id=checkpoint_id)
+    subject = Subject("checkpoint", checkpoint_id)
+    request = request_for(names.GET_CHECKPOINT, f"get {subject}", subject=subject, checkpoint_id=checkpoint_id)
     return terms.call(request, parse_checkpoint)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from samplekit.client.flows import Terms, request_for
 from samplekit.client.plans import metadata_body
 from samplekit.client.settings import shown, whole_number
+from samplekit.client.steps import Subject
 from samplekit.errors import SampleError
 from samplekit.wire import names
 from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle
@@ -50,6 +51,8 @@ def extend_expiry(terms: Terms, resources_id: str, seconds: object) -> Flow[Life
     """
     low, high = names.EXTEND_EXPIRY_SECONDS
     body = dumps({"seconds": whole_number("seconds", seconds, least=low, most=high)})
-    what = f"extend model resources {resources_id}"
-    request = request_for(names.EXTEND_EXPIRY, what, body=(body,), resources_id=resources_id)
+    subject = Subject("model resources", resources_id)
+    request = request_for(
+        names.EXTEND_EXPIRY, f"extend {subject}", body=(body,), subject=subject, resources_id=resources_id
+    )
     return (yield from terms.call(request, parse_lifecycle))

@@ -77,3 +77,17 @@ def test_another_one_that_stopped_does_not_end_a_stop(side, what):
     side.double.answer(f"GET .*/{path}", {**stopped, "id": "other"}, stopped)
     session.stop()
     assert len(side.double.calls(f"GET .*/{path}")) >= 2
+
+
+def test_another_checkpoint_is_not_gone_on_from(side):
+    found = {"id": "ck-1", "step": 1, "base_model": "m", "lora_rank": 4}
+    side.double.answer("GET .*/checkpoints/ck-1", {**found, "id": "ck-other", "base_model": "other"}, found)
+    with side.client().session(resume_from="ck-1") as session:
+        assert session.base_model == "m"
+
+
+def test_other_resources_are_not_taken_for_extended(side):
+    side.double.answer("POST .*/extend-expiry", {**READY, "id": "res-other"})
+    resources = side.client().attach_resources("res-1")
+    with pytest.raises(sk.ConnectionFailedError, match="about 'res-other', expected model resources res-1"):
+        resources.extend(600)
