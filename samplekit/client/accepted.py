@@ -50,13 +50,13 @@ class Accepted:
             self.answer = answer
         return answer
 
-    def look(self) -> Flow[bool]:
-        """Ask once whether it is finished."""
+    def look(self, *, retries: int | None = None) -> Flow[bool]:
+        """Ask once whether it is finished; again after a fault, as often as the caller's terms or ``retries`` say."""
         if self.answer.finished:
             return True
         request = operation_request(self.session_id, self.kind, self.answer.id)
         try:
-            self.answer = yield from self.terms.call(request, parse_operation)
+            self.answer = yield from self.terms.call(request, parse_operation, retries=retries)
         except StatusError as error:
             if error.status != 404:
                 raise
