@@ -33,7 +33,8 @@ _LARGEST_ID = 2**63 - 1
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="The rows: .npz or .parquet.")
 @click.option("--max-length", required=True, type=click.IntRange(2, WIDEST_ROW), help="Tokens of a row.")
 @click.option("--pad-id", required=True, type=click.IntRange(0, _LARGEST_ID), help="The token that fills rows up.")
-@click.option("--strategy", type=click.Choice(STRATEGIES), default="best", show_default=True)
+@click.option("--strategy", type=click.Choice(STRATEGIES), default="best", show_default=True,
+              help="How rows are filled; first_fit keeps to the order of the samples.")  # fmt: skip
 @click.option(
     "--oversize",
     type=click.Choice(OVERSIZE),

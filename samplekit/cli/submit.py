@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -45,20 +44,23 @@ NO_TEMPLATE = "none"
 @click.command()
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--model", "-m", required=True, help="What is trained: samplekit/tiny, a path, or a name of the service.")
-@click.option("--base-url", help="The service; else TOGETHER_BASE_URL, else a local one is started for the run.")
-@click.option("--loss", type=click.Choice(sorted(LOSS_NAMES)), default="cross_entropy", show_default=True)
+@click.option("--base-url", envvar=ENV_BASE_URL, show_envvar=True,
+              help="The service; else a local one is started for the run.")  # fmt: skip
+@click.option("--loss", type=click.Choice(sorted(LOSS_NAMES)), default="cross_entropy", show_default=True,
+              help="What is minimised; its inputs stand in the samples.")  # fmt: skip
 @click.option("--beta", type=click.FloatRange(min=0), help="Of --loss dro and grpo.")
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Train an adapter; else full weights.")
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the samples.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples sent at a time; 32, or the model's limit.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="The most positions sent at a time.")
 @click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True, help="Batches to a step.")
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-4, show_default=True)
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-4, show_default=True,
+              help="Of Adam, at its highest: after the warm-up.")  # fmt: skip
 @click.option(
     "--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True, help="How it falls to 0."
 )
 @click.option("--warmup", type=click.FloatRange(min=0), default=0.0, help="Steps it rises in; below 1 a share of all.")
-@click.option("--weight-decay", type=click.FloatRange(min=0), default=0.0, show_default=True)
+@click.option("--weight-decay", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of Adam.")
 @click.option("--grad-clip", type=click.FloatRange(min=0), default=1.0, show_default=True,
               help="Largest norm of the gradient, of cross_entropy's mean loss; 0 does not clip.")  # fmt: skip
 @click.option("--held-out", help="Kept apart and scored: a share (0.1), a number, or another samples file.")
@@ -94,7 +96,7 @@ def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | N
     """
     folder = run_dir or default_folder(samples)
     settings = Settings(**{name: options.pop(name) for name in Settings.__dataclass_fields__ if name in options})
-    options["base_url"] = options["base_url"] or os.environ.get(ENV_BASE_URL) or None
+    options["base_url"] = options["base_url"] or None  # an empty one is none
     conditions = Conditions(template=template or settings.model, run_dir=folder, **options)
     summary = _run(samples, settings, conditions)
     if as_json:
@@ -143,7 +145,7 @@ def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[
     found: list[list[Sample]] = []
     for item in paths:
         check_lock(item, template)
-        samples, report = read_checked(item, settings.make_loss(), vocab_size, None)
+        samples, report = read_checked(item, settings.make_loss(), vocab_size)
         _require_good(item, report)
         found.append(samples)
     identity = {"samples": digest_of(path), "held_out_samples": digest_of(paths[1]) if len(paths) > 1 else None}

@@ -160,7 +160,7 @@ def _steps(batches: Iterator[Batch], accumulate: int) -> Iterator[Step]:
     yield Step(index, held[0].epoch, held)
 
 
-def read_checked(path: Path, loss: Loss, vocab_size: int | None, max_length: int | None) -> tuple[list[Sample], Report]:
+def read_checked(path: Path, loss: Loss, vocab_size: int | None) -> tuple[list[Sample], Report]:
     """Read a file's samples and find every fault in them, named path:line."""
     lines, samples = SampleLines(path), list[Sample]()
 
@@ -174,7 +174,7 @@ def read_checked(path: Path, loss: Loss, vocab_size: int | None, max_length: int
                 samples.append(sample)
                 yield sample
 
-    report = check(admitted(), loss=loss, vocab_size=vocab_size, max_length=max_length)
+    report = check(admitted(), loss=loss, vocab_size=vocab_size)
     return samples, lines.locate(report)
 
 
