@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from samplekit.client.exchange import call, poll
-from samplekit.client.steps import Flow, Request, Subject
+from samplekit.client.steps import Flow, Request, Subject, cut_short, held
 from samplekit.errors import StatusError
 from samplekit.wire import names
 from samplekit.wire.answers import (
@@ -73,11 +73,13 @@ def request_for(
         what: what the call does, for errors.
         body: JSON in pieces.
         query: parameters of the URL.
-        key: the idempotency key, of a keyed row.
+        key: the idempotency key, of a keyed row and of no other.
         lookup: how to find out what became of it when no answer came.
         subject: what its answer must be about.
         ids: the ids in the path.
     """
+    if route.keyed != (key is not None):
+        raise ValueError(f"{route.method} {route.template} takes {'an' if route.keyed else 'no'} idempotency key")
     path = route.path(**ids) + (f"?{urlencode(query)}" if query else "")
     headers = {} if key is None else {names.IDEMPOTENCY_KEY: key}
     return Request(what, route.method, path, body, headers, route.repeatable, lookup=lookup, subject=subject)
@@ -85,6 +87,8 @@ def request_for(
 
 def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None, key: str) -> Flow[OperationAnswer]:
     """Submit an operation: upload its body if it is large, and send it under one key.
+
+    Once it is sent, its answer is waited for even where the task is cancelled, for what was accepted must be known.
 
     Args:
         terms: clock, chance, retries.
@@ -97,7 +101,12 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
     def send(pieces: tuple[bytes, ...] | None) -> Flow[OperationAnswer]:
         what = f"submit {kind} to session {session_id}"
         request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
-        return terms.call(request, parse_operation)
+        unknown = (
+            f"outcome unknown: no answer had come to: {what}; the service may have accepted it under idempotency key "
+            f"{key}, and the same call made again would count twice"
+        )
+        with cut_short(lambda: unknown):
+            return (yield from held(terms.call(request, parse_operation), pauses=False))
 
     if body is None or not body.needs_upload:
         return (yield from send(None if body is None else body.inline()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from samplekit.client.faults import operation_failed
 from samplekit.errors import ServiceError
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from samplekit.client.accepted import Accepted
-    from samplekit.client.handles import Handle
     from samplekit.client.steps import Flow
 
 LEAVE_SECONDS = 300.0  # that leaving a session waits for what was submitted, as Operation.result does
@@ -41,9 +40,10 @@ class Uncollected:
         self._accepted: list[Accepted] = []
         self._full = _SPARED
 
-    def add(self, handle: Handle[Any]) -> None:
-        """Remember the operations of a call, and from time to time forget those settled meanwhile."""
-        self._accepted += (item for item in handle.accepted if not item.settled)
+    def add(self, accepted: Accepted) -> None:
+        """Remember an operation, unless it went well at once; from time to time forget those settled meanwhile."""
+        if not accepted.settled:
+            self._accepted.append(accepted)
         if len(self._accepted) > self._full:
             self._accepted = self._waiting()
             self._full = _SPARED + 2 * len(self._accepted)

@@ -95,7 +95,9 @@ def obstacle_of(loss: Loss) -> str:
     return f"the service does not document how {type(loss).__name__} is reduced over a batch"
 
 
-def submit(terms: Terms, session_id: str, submission: Submission[T], key: str) -> Flow[Handle[T]]:
+def submit(
+    terms: Terms, session_id: str, submission: Submission[T], key: str, accept: Callable[[Accepted], None]
+) -> Flow[Handle[T]]:
     """Submit a call, in parts where it is too large for one body and a sum.
 
     Nothing but this flow may keep what the call prepares: it is let go before parts of the same size are made.
@@ -105,16 +107,18 @@ def submit(terms: Terms, session_id: str, submission: Submission[T], key: str) -
         session_id: the session.
         submission: the whole call.
         key: its idempotency key; those of parts begin with it.
+        accept: is told of every operation as soon as the service has accepted it.
 
     Raises:
         SampleError: it is over the protocol's limit and must stay whole, or one sample alone is too large.
         StatusError: the service refused it: for its size, where it must stay whole, or for another reason.
     """
+    sender = _Sender(terms, session_id, submission.kind, accept)
     prepared: Prepared[T] = yield Work(submission.prepare)
     divide, refusal = prepared.divide, None
     if divide is None or prepared.num_bytes <= names.PAYLOAD_LIMIT_BYTES:
         try:
-            return Handle([(yield from _submit_one(terms, session_id, submission.kind, prepared, key))])
+            return Handle([(yield from sender.send(prepared, key))])
         except StatusError as error:
             if divide is None or error.status != _TOO_LARGE:
                 raise
@@ -122,24 +126,33 @@ def submit(terms: Terms, session_id: str, submission: Submission[T], key: str) -
     del prepared
     division: Division[T] = yield Work(divide)
     pending = [*division.halves(range(len(division.sizes)), refusal)]
-    return (yield from _submit_parts(terms, session_id, submission.kind, division, pending, key))
+    return (yield from _submit_parts(sender, division, pending, key))
 
 
-def _submit_one(terms: Terms, session_id: str, kind: str, prepared: Prepared[T], key: str) -> Flow[Part[T]]:
-    answer = yield from flows.submit(terms, session_id, kind, prepared.body, key)
-    return Part(Accepted(terms, session_id, kind, key, answer), prepared.parse)
+@dataclass(frozen=True)
+class _Sender:
+    """Submits operations of one kind to a session, and tells of each as soon as the service has accepted it."""
+
+    terms: Terms
+    session_id: str
+    kind: str
+    accept: Callable[[Accepted], None]
+
+    def send(self, prepared: Prepared[T], key: str) -> Flow[Part[T]]:
+        answer = yield from flows.submit(self.terms, self.session_id, self.kind, prepared.body, key)
+        accepted = Accepted(self.terms, self.session_id, self.kind, key, answer)
+        self.accept(accepted)
+        return Part(accepted, prepared.parse)
 
 
-def _submit_parts(
-    terms: Terms, session_id: str, kind: str, division: Division[T], pending: list[range], key: str
-) -> Flow[Handle[T]]:
+def _submit_parts(sender: _Sender, division: Division[T], pending: list[range], key: str) -> Flow[Handle[T]]:
     """Submit parts, the largest first: what is refused for its size is refused before anything is accepted."""
     parts = dict[int, Part[T]]()
     while pending:
         pending.sort(key=division.num_bytes)
         part = pending.pop()
         try:
-            found = yield from _submit_or_halve(terms, session_id, kind, division, part, key)
+            found = yield from _submit_or_halve(sender, division, part, key)
         except SamplekitError as error:
             raise _with_accepted(error, parts) from error
         if isinstance(found, Part):
@@ -150,14 +163,14 @@ def _submit_parts(
 
 
 def _submit_or_halve(
-    terms: Terms, session_id: str, kind: str, division: Division[T], part: range, key: str
+    sender: _Sender, division: Division[T], part: range, key: str
 ) -> Flow[Part[T] | tuple[range, range]]:
     """Submit one part under a key of its own; where it is still too large, give its halves."""
     prepared: Prepared[T] = yield Work(lambda: division.part(part))
     if prepared.num_bytes > names.PAYLOAD_LIMIT_BYTES:
         return division.halves(part, None)
     try:
-        return (yield from _submit_one(terms, session_id, kind, prepared, f"{key}-{part.start}-{part.stop}"))
+        return (yield from sender.send(prepared, f"{key}-{part.start}-{part.stop}"))
     except StatusError as error:
         if error.status != _TOO_LARGE:
             raise

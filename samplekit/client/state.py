@@ -15,6 +15,7 @@ from samplekit.client.handles import SEPARATOR, Handle, Part
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
 from samplekit.client.settings import text
+from samplekit.client.steps import FREE, cut_short
 from samplekit.client.stopping import stop_all, stop_session
 from samplekit.errors import ServiceError
 from samplekit.sample import Sample
@@ -126,8 +127,15 @@ class SessionState:
     def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
         self._require_open()
         key = self._terms.runtime.new_key()
-        handle = yield from splitting.submit(self._terms, self.id, submission, key)
-        self._uncollected.add(handle)
+        accepted = list[Accepted]()
+
+        def accept(operation: Accepted) -> None:
+            accepted.append(operation)
+            self._uncollected.add(operation)
+
+        with cut_short(lambda: _told_of(accepted)):
+            handle = yield from splitting.submit(self._terms, self.id, submission, key, accept)
+            yield FREE
         return handle
 
     def _pick_up(self, operation_id: str, kind: str, prompts: Sequence[Any] | None) -> Handle[Any]:
@@ -156,3 +164,11 @@ class SessionState:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.base_model}>"
+
+
+def _told_of(accepted: Sequence[Accepted]) -> str:
+    """Say which operations a call that was cut short left at the service, and how to take them up."""
+    if not accepted:
+        return ""
+    named = "; ".join(f"session.operation('{item.answer.id}', '{item.kind}'), key {item.key}" for item in accepted)
+    return f"the service had accepted it by then: do not make the same call again, but pick up {named}"

@@ -6,11 +6,14 @@ its result. `drivers` run flows, blocking or async.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,21 @@ def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
     return changed(
         flow, lambda step: step if isinstance(step, Held) or (isinstance(step, Pause) and not pauses) else Held(step)
     )
+
+
+@contextlib.contextmanager
+def cut_short(note: Callable[[], str]) -> Generator[None]:
+    """Note what is known by then on a Ctrl-C or cancellation that cuts short what is done here; empty says nothing."""
+    try:
+        yield
+    except (Exception, GeneratorExit):
+        raise
+    except BaseException as error:
+        if text := note():
+            error.add_note(text)
+            if not isinstance(error, KeyboardInterrupt):  # who sets a timeout seldom reads what its cause notes
+                logger.warning(text)
+        raise
 
 
 def changed(flow: Flow[T], change: Callable[[Step], Step]) -> Flow[T]:

@@ -55,7 +55,7 @@ class Route:
     Attributes:
         method: the HTTP method.
         template: the path, ids as ``{session_id}`` (starlette reads the same spelling).
-        keyed: whether the call carries an Idempotency-Key; of all calls only submitting an operation does.
+        keyed: whether the call must carry an Idempotency-Key; of all calls only submitting an operation does.
         repeatable: whether sending it twice does no harm: it only reads or estimates, carries a key, or leaves nothing
             worse behind than sending it once (a name set again, a URL nobody uses).
     """
