@@ -36,7 +36,7 @@ class DrawnGroup(Group):
         super().__init__(group.prompt, group.completions, id=group.id, prompt_logprobs=group.prompt_logprobs)
         object.__setattr__(self, "topk_prompt_logprobs", tuple(topk_prompt_logprobs))
 
-    def with_rewards(self, rewards: Callable[[Completion], float] | Sequence[float]) -> DrawnGroup:
+    def with_rewards(self, fn_or_sequence: Callable[[Completion], float] | Sequence[float]) -> DrawnGroup:
         """Give the same group with every completion scored; see `Group.with_rewards`."""
         plain = Group(self.prompt, self.completions, id=self.id, prompt_logprobs=self.prompt_logprobs)
-        return DrawnGroup(plain.with_rewards(rewards), self.topk_prompt_logprobs)
+        return DrawnGroup(plain.with_rewards(fn_or_sequence), self.topk_prompt_logprobs)

@@ -57,20 +57,22 @@ class Group:
         logprobs = None if prompt_logprobs is None else _prompt_logprobs(prompt_logprobs, len(ids))
         object.__setattr__(self, "prompt_logprobs", logprobs)
 
-    def with_rewards(self, rewards: Callable[[Completion], float] | Sequence[float]) -> Group:
+    def with_rewards(self, fn_or_sequence: Callable[[Completion], float] | Sequence[float]) -> Group:
         """Give the same group with every completion scored.
 
         Args:
-            rewards: a function of a completion, or one number for each.
+            fn_or_sequence: a function of a completion, or one number for each.
 
         Raises:
             AlignmentError: a sequence of another length than the completions.
-            SampleError: a reward is no finite number, or rewards is neither a function nor a sequence (a set and a dict
-                are none: their order is not that of the completions).
+            SampleError: a reward is no finite number, or what is given is neither a function nor a sequence (a set and
+                a dict are none: their order is not that of the completions).
         """
         wanted = "one value for every completion"
         values = (
-            [rewards(item) for item in self.completions] if callable(rewards) else listed(rewards, "rewards", wanted)
+            [fn_or_sequence(item) for item in self.completions]
+            if callable(fn_or_sequence)
+            else listed(fn_or_sequence, "rewards", wanted)
         )
         if len(values) != len(self.completions):
             raise AlignmentError(
