@@ -185,7 +185,7 @@ class AsyncDriver:
             try:
                 if isinstance(step, Held):
                     work = asyncio.ensure_future(self._perform(step.step))
-                    cancelled = await _finish(work) or cancelled
+                    cancelled = await _finish(work, step.patience) or cancelled
                     outcome = work.result()
                     del work  # it keeps the outcome
                 elif cancelled is not None:
@@ -243,13 +243,18 @@ class AsyncDriver:
             return _failure(error)
 
 
-async def _finish(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until work is done, however often this task is cancelled meanwhile; give the last cancellation."""
+async def _finish(work: asyncio.Future[Any], patience: float | None) -> asyncio.CancelledError | None:
+    """Wait until work is done, however often this task is cancelled meanwhile; give the last cancellation.
+
+    From the first one on it is waited for no longer than ``patience`` (seconds); then the work is cancelled, too.
+    """
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
         try:
             await asyncio.wait({work})
         except asyncio.CancelledError as raised:
+            if cancelled is None and patience is not None:
+                asyncio.get_running_loop().call_later(patience, work.cancel)
             cancelled = raised
     return cancelled
 

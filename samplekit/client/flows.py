@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOCAL_STOP_RETRIES = 1
+_PATIENCE = 10.0  # seconds that a cancelled submission waits for its answer still
 URL_EXPIRED = frozenset({401, 403, 404, 410})  # what object stores answer once a signed URL has run out
 # How a service says that it does not take a request, as one that names a payload it no longer has.
 _REFUSALS = (400, 404, 410, 422)
@@ -88,7 +89,7 @@ def request_for(
 def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None, key: str) -> Flow[OperationAnswer]:
     """Submit an operation: upload its body if it is large, and send it under one key.
 
-    Once it is sent, its answer is waited for even where the task is cancelled, for what was accepted must be known.
+    Once it is sent, its answer is waited for a while even where the task is cancelled: what was accepted must be known.
 
     Args:
         terms: clock, chance, retries.
@@ -106,7 +107,7 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
             f"{key}, and the same call made again would count twice"
         )
         with cut_short(lambda: unknown):
-            return (yield from held(terms.call(request, parse_operation), pauses=False))
+            return (yield from held(terms.call(request, parse_operation), pauses=False, patience=_PATIENCE))
 
     if body is None or not body.needs_upload:
         return (yield from send(None if body is None else body.inline()))

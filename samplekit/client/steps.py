@@ -89,24 +89,35 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Held:
-    """A step whose outcome the flow must learn: a cancelled task does it to its end, and is cancelled afterwards."""
+    """A step whose outcome the flow must learn: a cancelled task does it to its end, and is cancelled afterwards.
+
+    Attributes:
+        step: what is done.
+        patience: seconds that a cancelled task waits for it still, where there is no second Ctrl-C to give it up; None
+            for as long as it takes.
+    """
 
     step: Request | Pause | Work | Fetch
+    patience: float | None = None
 
 
 # Does nothing and is not held: a cancellation that came during held steps is raised here, before the flow returns.
 FREE = Work(lambda: None, large=False)
 
 
-def held(flow: Flow[T], *, pauses: bool) -> Flow[T]:
+def held(flow: Flow[T], *, pauses: bool, patience: float | None = None) -> Flow[T]:
     """Hold the steps of a flow against cancellation.
 
     Args:
         flow: whose steps are held.
         pauses: whether its pauses are held too, so that it runs to its end; else it may be cancelled in one.
+        patience: as in `Held`.
     """
     return changed(
-        flow, lambda step: step if isinstance(step, Held) or (isinstance(step, Pause) and not pauses) else Held(step)
+        flow,
+        lambda step: (
+            step if isinstance(step, Held) or (isinstance(step, Pause) and not pauses) else Held(step, patience)
+        ),
     )
 
 
