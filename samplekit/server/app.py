@@ -18,6 +18,7 @@ from starlette.routing import Route as AppRoute
 from samplekit.chat.load import TINY
 from samplekit.server.access import Gate, require_token
 from samplekit.server.bodies import (
+    MAX_BATCH_SIZE,
     ExtendBody,
     ResourcesBody,
     SessionBody,
@@ -40,7 +41,6 @@ from samplekit.server.refusals import Refusal, error_response
 from samplekit.server.requests import json_response, receive_json, service_of
 from samplekit.server.service import Service
 from samplekit.server.settings import MAX_RANK
-from samplekit.server.work import MAX_BATCH_SIZE
 from samplekit.wire import names as wire
 
 if TYPE_CHECKING:

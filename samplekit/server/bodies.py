@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from samplekit.server.refusals import describe_validation, invalid
 from samplekit.server.settings import (
@@ -18,6 +18,8 @@ from samplekit.server.settings import (
 )
 from samplekit.wire.names import (
     EXTEND_EXPIRY_SECONDS,
+    GRADIENT_DTYPE,
+    GRADIENT_DTYPES,
     INACTIVE_TIMEOUT_SECONDS,
     MAX_TOPK_PROMPT_LOGPROBS,
     WeightSyncType,
@@ -25,6 +27,17 @@ from samplekit.wire.names import (
 
 DEFAULT_INACTIVE_TIMEOUT = 3600
 MAX_NUM_SAMPLES = 1024
+MAX_BATCH_SIZE = 512
+
+
+def _gradient_dtype(value: str) -> str:
+    if value not in GRADIENT_DTYPES:
+        raise ValueError(f"expected one of {', '.join(sorted(GRADIENT_DTYPES))}")
+    return value
+
+
+Samples = Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_SIZE)]
+GradientDtype = Annotated[str, AfterValidator(_gradient_dtype)]
 
 
 class ComputeConfig(Settings):
@@ -97,6 +110,29 @@ class SessionUpdate(Settings):
 
     display_name: str | None = None
     metadata: dict[str, Any] | None = None
+
+
+class ForwardBackwardBody(Settings):
+    """A pass; the loss is read by `samplekit.losses.Loss`, samples by `samplekit.sample.Sample`."""
+
+    loss: Any = Field(default_factory=dict[str, Any])
+    samples: Samples
+    forward_only: bool = False
+    return_loss_fn_outputs: bool = False
+
+
+class GradientBody(Settings):
+    """The gradient of one sample; its values are read with the samples."""
+
+    data: Any
+    dtype: GradientDtype = GRADIENT_DTYPE
+
+
+class CustomForwardBackwardBody(Settings):
+    """A pass whose gradient the caller computed."""
+
+    samples: Samples
+    gradients: list[GradientBody]
 
 
 class OptimStepBody(Settings):

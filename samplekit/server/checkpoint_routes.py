@@ -69,7 +69,7 @@ async def get_file(request: Request) -> Response:
     variant, filename = request.path_params["variant"], request.path_params["filename"]
     signed = f"{checkpoint.id}/{variant}/{filename}"
     if not service.payloads.matches(signed, request.query_params.get("signature", "")):
-        raise Refusal(403, f"the URL of {signed!r} is not signed by this service: ask for the download again")
+        raise Refusal(403, f"the URL of {signed!r:.200} is not signed by this service: ask for the download again")
     folder = service.checkpoints.folder_of(checkpoint, CheckpointVariant(variant))
     return FileResponse(folder / filename, media_type="application/octet-stream")
 

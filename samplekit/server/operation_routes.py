@@ -74,5 +74,5 @@ async def _shown(service: Service, operation: Operation) -> Response:
 def _kind(request: Request) -> OperationKind:
     name = request.path_params["kind"]
     if name not in set(OperationKind):
-        raise Refusal(404, f"there is no operation {name!r}, expected one of {', '.join(OperationKind)}")
+        raise Refusal(404, f"there is no operation {name!r:.80}, expected one of {', '.join(OperationKind)}")
     return OperationKind(name)

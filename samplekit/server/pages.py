@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from samplekit.server.records import CREATED_BY
 from samplekit.server.refusals import invalid
+from samplekit.server.requests import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,7 +57,7 @@ def page(request: Request, items: Sequence[Listed]) -> dict[str, Any]:
     if after:
         ids = [item.id for item in left]
         if after not in ids:
-            raise invalid(f"after is {after!r}, expected the id of an item of this list: start again without it")
+            raise invalid(f"after is {after!r:.80}, expected the id of an item of this list: start again without it")
         left = left[ids.index(after) + 1 :]
     shown = left[:limit]
     meta: dict[str, Any] = {"limit": limit, "has_more": len(left) > limit}
@@ -68,6 +69,7 @@ def page(request: Request, items: Sequence[Listed]) -> dict[str, Any]:
 def _limit(given: str | None) -> int:
     if given is None:
         return DEFAULT_LIMIT
-    if not given.isdecimal() or not 1 <= int(given) <= MAX_LIMIT:
-        raise invalid(f"limit is {given!r}, expected a whole number of 1 to {MAX_LIMIT}")
-    return int(given)
+    limit = whole_number(given)
+    if limit is None or not 1 <= limit <= MAX_LIMIT:
+        raise invalid(f"limit is {given!r:.80}, expected a whole number of 1 to {MAX_LIMIT}")
+    return limit

@@ -63,7 +63,7 @@ def _admitted(request: Request) -> tuple[Service, str]:
     service = service_of(request)
     payload_id = request.path_params["payload_id"]
     if not service.payloads.is_signed(payload_id, request.query_params.get("signature", "")):
-        raise Refusal(403, f"the URL of payload {payload_id!r} is not signed by this service: ask for a new one")
+        raise Refusal(403, f"the URL of payload {payload_id!r:.80} is not signed by this service: ask for a new one")
     return service, payload_id
 
 

@@ -108,11 +108,11 @@ class PayloadStore:
 
     def signature(self, name: str) -> str:
         """Sign what a URL gives access to: a payload by its id, or any other file by a name that is no such id."""
-        return hmac.new(self._secret, name.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._secret, name.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
     def matches(self, name: str, signature: str) -> bool:
-        """Tell whether a signature is that of a name."""
-        return hmac.compare_digest(self.signature(name), signature)
+        """Tell whether a signature, any text, is that of a name."""
+        return hmac.compare_digest(self.signature(name).encode(), signature.encode("utf-8", "replace"))
 
     def is_signed(self, payload_id: str, signature: str) -> bool:
         """Tell whether a URL was signed by this store, for a payload that still exists."""

@@ -37,7 +37,7 @@ def plan_operation(
         content = service.payloads.content(str(payload_id), session.id)
         if content is None:
             raise invalid(
-                f"payload_id {payload_id!r} has no upload in this session: PUT the body to its upload_url first"
+                f"payload_id {payload_id!r:.80} has no upload in this session: PUT the body to its upload_url first"
             )
         flags = {name: body.pop(name) for name in FLAGS if name in body}
         uploaded = _object(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -44,7 +45,7 @@ def conflict(message: str) -> Refusal:
 
 def not_found(what: str, identifier: str) -> Refusal:
     """Refuse an id that this service never gave out."""
-    return Refusal(404, f"there is no {what} {identifier!r} on this service: list what exists, or create it first")
+    return Refusal(404, f"there is no {what} {identifier!r:.80} on this service: list what exists, or create it first")
 
 
 def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -57,7 +58,8 @@ def describe_validation(error: ValidationError) -> str:
     """Say the first fault of a body as path, what was found and what was expected."""
     fault: Mapping[str, Any] = error.errors(include_url=False)[0]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
-    found = f" is {fault['input']!r:.80}" if fault["type"] not in {"missing", "extra_forbidden"} else ""
+    # A batch may hold millions of numbers: its start is shown without printing the rest.
+    found = f" is {reprlib.repr(fault['input']):.80}" if fault["type"] not in {"missing", "extra_forbidden"} else ""
     return f"{path or 'the body'}{found}: {fault['msg']}"
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Clients upload bodies over the inline limit; a larger one is taken too, within reason.
 MAX_BODY_BYTES = 64 * INLINE_LIMIT_BYTES
+MAX_DIGITS = 18
 
 
 def service_of(request: Request) -> Service:
@@ -49,8 +50,7 @@ async def limited(request: Request, limit: int) -> AsyncIterator[bytes]:
     Raises:
         Refusal: it holds more than ``limit`` bytes (413), whatever its headers say.
     """
-    declared = request.headers.get("content-length", "")
-    size = int(declared) if declared.isdecimal() else 0
+    size = whole_number(request.headers.get("content-length", "")) or 0
     if size <= limit:
         size = 0
         async for piece in request.stream():
@@ -60,6 +60,11 @@ async def limited(request: Request, limit: int) -> AsyncIterator[bytes]:
             yield piece
     if size > limit:
         raise Refusal(413, f"the body holds more than {limit} bytes: upload it as a payload, or send fewer samples")
+
+
+def whole_number(text: str) -> int | None:
+    """Read a number of a query or a header; None where it is none, or longer than any that is asked for here."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def parse_json(raw: bytes) -> Any:  # noqa: ANN401 - any JSON

@@ -181,7 +181,7 @@ class Service:
         known = session.by_key.get(key)
         if known is not None and (known.digest != digest or known.kind != kind):
             raise conflict(
-                f"the idempotency key {key!r} was used for another request: make a new key for a new operation"
+                f"the idempotency key {key!r:.80} was used for another request: make a new key for a new operation"
             )
         return known
 

@@ -7,7 +7,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from pydantic import ValidationError
@@ -16,7 +16,15 @@ from samplekit.checks import check
 from samplekit.errors import SampleError
 from samplekit.losses import Loss
 from samplekit.sample import ModelInput, Sample, describe
-from samplekit.server.bodies import DrawingBody, GenerateBody, OptimStepBody, WeightsSyncBody, parse_body
+from samplekit.server.bodies import (
+    CustomForwardBackwardBody,
+    DrawingBody,
+    ForwardBackwardBody,
+    GenerateBody,
+    OptimStepBody,
+    WeightsSyncBody,
+    parse_body,
+)
 from samplekit.server.checkpoints import Checkpoint, CheckpointStore
 from samplekit.server.generate_work import generate_work
 from samplekit.server.loss_rules import GivenGradientRule, ReferenceRule
@@ -25,7 +33,7 @@ from samplekit.server.records import Output, Session
 from samplekit.server.refusals import Refusal, invalid
 from samplekit.server.settings import DrawingSettings, Settings
 from samplekit.server.step_settings import muon_scaling, step_settings
-from samplekit.wire.names import GRADIENT_DTYPE, GRADIENT_DTYPES, SAMPLING_DEFAULTS, CheckpointType, OperationKind
+from samplekit.wire.names import SAMPLING_DEFAULTS, CheckpointType, OperationKind
 from samplekit.wire.requests import gradient_arrays
 
 if TYPE_CHECKING:
@@ -34,7 +42,6 @@ if TYPE_CHECKING:
 
 Work: TypeAlias = Callable[[Policy], Output]
 
-MAX_BATCH_SIZE = 512
 # Faults that the service takes as the caller's choice and only notes.
 NOTED_CODES = frozenset({"target_not_next", "positive_logprob"})
 _SHOWN_FAULTS = 5
@@ -63,9 +70,9 @@ def plan_work(
     """
     match kind:
         case OperationKind.FORWARD_BACKWARD:
-            return _forward_backward(body, model)
+            return _forward_backward(parse_body(ForwardBackwardBody, body), model)
         case OperationKind.CUSTOM_FORWARD_BACKWARD:
-            return _custom_forward_backward(body, model)
+            return _custom_forward_backward(parse_body(CustomForwardBackwardBody, body), model)
         case OperationKind.OPTIM_STEP:
             return _optim_step(parse_body(OptimStepBody, body), session)
         case OperationKind.WEIGHTS_SYNC:
@@ -78,18 +85,17 @@ def plan_work(
             return _checkpoint(_TYPES[kind], session, model, checkpoints)
 
 
-def _forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
-    _refuse_unknown(body, {"loss", "samples", "forward_only", "return_loss_fn_outputs"})
+def _forward_backward(body: ForwardBackwardBody, model: LoadedModel) -> Work:
     try:
-        loss = Loss.from_wire(body.get("loss") or {})
+        loss = Loss.from_wire(body.loss)
     except SampleError as error:
         raise invalid(error.message) from error
-    forward_only, wants_outputs = _flag(body, "forward_only"), _flag(body, "return_loss_fn_outputs")
-    samples = parse_samples(body.get("samples"), model, loss=loss, must_train=not forward_only)
+    backward, wants_outputs = not body.forward_only, body.return_loss_fn_outputs
+    samples = parse_samples(body.samples, model, loss=loss, must_train=backward)
     rule = ReferenceRule(samples, loss)
 
     def work(policy: Policy) -> Output:
-        outcome = policy.run(samples, rule, backward=not forward_only)
+        outcome = policy.run(samples, rule, backward=backward)
         outputs = _loss_fn_outputs(samples, outcome.logprobs) if wants_outputs else []
         shown = {"loss": outcome.loss, "metrics": _finite(outcome.metrics)}
         return Output(shown, {"loss_fn_outputs": outputs} if wants_outputs else {})
@@ -113,14 +119,10 @@ def _loss_fn_outputs(samples: Sequence[Sample], logprobs: Sequence[FloatArray]) 
     return [{"tensors": {"logprobs": {"data": values, "dtype": "float32"}}} for values in shown]
 
 
-def _custom_forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Work:
-    _refuse_unknown(body, {"samples", "gradients"})
-    samples = parse_samples(body.get("samples"), model, loss=None, must_train=False)
-    given = body.get("gradients")
-    if not isinstance(given, list):
-        raise invalid(f"gradients is {given!r:.80}, expected a list with one object of data for each sample")
+def _custom_forward_backward(body: CustomForwardBackwardBody, model: LoadedModel) -> Work:
+    samples = parse_samples(body.samples, model, loss=None, must_train=False)
     try:
-        rule = GivenGradientRule(gradient_arrays(samples, [_gradient(item, i) for i, item in enumerate(given)]))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        rule = GivenGradientRule(gradient_arrays(samples, [item.data for item in body.gradients]))
     except SampleError as error:
         raise invalid(error.message) from error
 
@@ -129,13 +131,6 @@ def _custom_forward_backward(body: Mapping[str, Any], model: LoadedModel) -> Wor
         return Output()
 
     return work
-
-
-def _gradient(item: object, index: int) -> object:
-    gradient = cast("dict[str, Any]", item) if isinstance(item, dict) else dict[str, Any]()
-    if "data" not in gradient or gradient.get("dtype", GRADIENT_DTYPE) not in GRADIENT_DTYPES:
-        raise invalid(f"gradients[{index}] is {item!r:.80}, expected an object of data and dtype {GRADIENT_DTYPE}")
-    return gradient["data"]
 
 
 def _optim_step(body: OptimStepBody, session: Session) -> Work:
@@ -210,11 +205,11 @@ def _prompt(item: object, index: int, model: LoadedModel) -> IntArray:
     return tokens
 
 
-def parse_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_train: bool) -> list[Sample]:
+def parse_samples(batch: Sequence[Any], model: LoadedModel, *, loss: Loss | None, must_train: bool) -> list[Sample]:
     """Make samples of a batch and hold it to the rules of the service.
 
     Args:
-        given: the ``samples`` of a body.
+        batch: the ``samples`` of a body, at least one.
         model: for its vocabulary and context.
         loss: whose inputs must be there; None asks for target_tokens only.
         must_train: whether every sample needs a trained position.
@@ -222,11 +217,6 @@ def parse_samples(given: object, model: LoadedModel, *, loss: Loss | None, must_
     Raises:
         Refusal: something is at fault (400); the message names each sample, the first faults in full.
     """
-    if not isinstance(given, list) or not given:
-        raise invalid(f"samples is {given!r:.80}, expected a list of at least one sample")
-    batch = cast("Sequence[Any]", given)
-    if len(batch) > MAX_BATCH_SIZE:
-        raise invalid(f"samples holds {len(batch)} samples, expected at most {MAX_BATCH_SIZE}: send several batches")
     samples = _samples_or_none(batch)
     # max_length counts the last target too: as many positions as the context, and one token more
     limits: dict[str, Any] = {"vocab_size": model.vocab_size, "max_length": model.context_length + 1}
@@ -254,16 +244,3 @@ def _refusal(faults: Sequence[str]) -> Refusal:
     return invalid(
         "; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more fault{'s' * (more > 1)}" if more > 0 else "")
     )
-
-
-def _refuse_unknown(body: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(body) - known)
-    if unknown:
-        raise invalid(f"the body holds {unknown}, expected only {sorted(known)}")
-
-
-def _flag(body: Mapping[str, Any], name: str) -> bool:
-    value = body.get(name, False)
-    if not isinstance(value, bool):
-        raise invalid(f"{name} is {value!r:.80}, expected true or false")
-    return value
