@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from samplekit.client.steps import Flow
 
 LEAVE_SECONDS = 300.0  # that leaving a session waits for what was submitted, as Operation.result does
-_SPARED = 64  # operations that are kept before it is looked which of them are settled
+_SPARED = 64  # operations that are kept before it is looked which of them are settled, or run
 _NAMED = 10  # operations that a warning names at most
 
 
@@ -50,6 +51,13 @@ class Uncollected:
 
     def _waiting(self) -> list[Accepted]:
         return [item for item in self._accepted if not item.settled]
+
+    def review(self) -> Flow[None]:
+        """Ask for the oldest once many are not known to be finished, so that leaving need not ask for thousands."""
+        unknown = [item for item in self._accepted if not (item.settled or item.answer.finished)]
+        if len(unknown) > _SPARED:
+            with suppress(ServiceError):  # it is asked again
+                yield from unknown[0].look(retries=0)
 
     def settle(self, seconds: float | None) -> Flow[Leftovers]:
         """Find out what became of them.

@@ -126,6 +126,7 @@ class SessionState:
 
     def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
         self._require_open()
+        yield from self._uncollected.review()
         key = self._terms.runtime.new_key()
         accepted = list[Accepted]()
 

@@ -116,7 +116,7 @@ def done(identity):
 
 
 def test_only_operations_nobody_collected_are_asked_about(side):
-    names = [f"op-{n}" for n in range(300)]
+    names = [f"op-{n}" for n in range(60)]
     side.double.answer(SUBMIT, *({"id": name, "status": STATUS + "PENDING"} for name in names))
     side.double.answer(f"GET {OPERATIONS}/.*", lambda request: done(request.url.path.rpartition("/")[2]))
     with side.client().session(base_model="m") as session:
@@ -133,3 +133,26 @@ def test_a_warning_names_the_first_operations_and_counts_the_others(side):
     side.double.answer(f"GET {OPERATIONS}/.*", httpx.Response(403))
     with pytest.warns(RuntimeWarning, match="before 30 operations.*operation op-9, and 20 more;"):
         leave_after_steps(side.client(), 30)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_long_run_whose_steps_nobody_collects_is_left_as_fast_as_a_short_one(side, away):
+    names = [f"op-{n}" for n in range(400)]
+    side.double.answer(SUBMIT, *({"id": name, "status": STATUS + "PENDING"} for name in names))
+    side.double.answer(f"GET {OPERATIONS}/.*", lambda request: done(request.url.path.rpartition("/")[2]))
+    failed = {**operation("FAILED", error={"message": "boom"}), "id": "op-7"}
+    side.double.answer(f"GET {OPERATIONS}/.*/op-7", failed)
+    if away:
+        side.double.answer(f"GET {OPERATIONS}/.*/op-0", *[httpx.ConnectError("away")] * 3, done("op-0"))
+    asked = []
+
+    def count():
+        asked.append(len(side.double.calls(f"GET {OPERATIONS}/.*")))
+        side.double.seen.clear()
+
+    with pytest.warns(RuntimeWarning, match="1 failed operations.*op-7"):
+        leave_after_steps(side.client(), len(names), before_leaving=count)
+    count()
+    assert asked[0] <= len(names)
+    assert asked[1] <= 70
+    assert side.time.pauses == []
