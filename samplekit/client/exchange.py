@@ -65,10 +65,8 @@ def parse_outcome(
     try:
         value: T = yield Work(lambda: parse(body), large=len(body) > LARGE_ANSWER_BYTES)
         _require_subject(request, value)
-    except DeepAnswerError as error:
-        return None, Failure(str(error), sent=True, lasting=True, remedy=STRANGE_ANSWER)
     except AnswerError as error:
-        return None, Failure(str(error), sent=True)
+        return None, Failure(str(error), sent=True, lasting=isinstance(error, DeepAnswerError), remedy=STRANGE_ANSWER)
     return value, None
 
 
