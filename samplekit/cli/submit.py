@@ -14,9 +14,8 @@ from rich.table import Table
 from samplekit.checks import Report
 from samplekit.cli.screen import errors, load_template, number_of, print_json, progress, results
 from samplekit.cli.submit_cadence import Cadence, Keys
-from samplekit.cli.submit_folder import default_folder, held_folder, set_metrics_aside
-from samplekit.cli.submit_logs import Log, tensorboard_log, wandb_log
-from samplekit.cli.submit_pause import saved_at_interrupt
+from samplekit.cli.submit_folder import default_folder, held_folder
+from samplekit.cli.submit_logs import Log, Logs, tensorboard_log, wandb_log
 from samplekit.cli.submit_plan import (
     LOSS_NAMES,
     SCHEDULES,
@@ -27,7 +26,7 @@ from samplekit.cli.submit_plan import (
     split_held_out,
 )
 from samplekit.cli.submit_run import Run
-from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_session, save_weights, stop_left
+from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_run, save_weights, stop_left
 from samplekit.cli.submit_state import RunState
 from samplekit.errors import MissingExtraError, SampleError, StatusError
 from samplekit.files import RunFolder, check_lock
@@ -35,7 +34,7 @@ from samplekit.wire.names import ENV_BASE_URL
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_plan import Plan
-    from samplekit.client import Client
+    from samplekit.client import Client, Session
     from samplekit.sample import Sample
 
 NO_TEMPLATE = "none"
@@ -118,16 +117,18 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
             stop_left(client, conditions, state)
         else:
             _announce(client, settings, plan)
-            logs = _logs(stack, settings, conditions, state)
-            with open_session(client, settings, conditions, state) as session:
+            logs, cadence = _logs(stack, settings, conditions, state), _cadence(conditions, plan)
+
+            def make_run(session: Session) -> Run:
                 folder = RunFolder(conditions.run_dir, resume_at=state.step)
-                run = Run(session, plan, settings, _cadence(conditions, plan), folder, state, keys, logs)
-                with saved_at_interrupt(run, conditions):
-                    with progress(transient=False) as display:
-                        task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
-                        run.tell = lambda done, note: display.update(task, completed=done, note=note)
-                        run.train()
-                    run.complete(save_weights(client, run, settings, conditions))
+                return Run(session, plan, settings, cadence, folder, state, keys, logs)
+
+            with open_run(client, settings, conditions, state, make_run) as run:
+                with progress(transient=False) as display:
+                    task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
+                    run.tell = lambda done, note: display.update(task, completed=done, note=note)
+                    run.train()
+                run.complete(save_weights(client, run, settings, conditions))
     return _summary(RunFolder(conditions.run_dir, resume_at=state.step), state, plan)
 
 
@@ -175,8 +176,6 @@ def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
         if conditions.resume:
             why = "no run" if known is None else "a finished run" if known.finished else "a run without a checkpoint"
             raise click.UsageError(f"--resume: {conditions.run_dir} holds {why}: start anew without --resume")
-        if known is None or not known.finished:
-            set_metrics_aside(conditions.run_dir)
         return RunState(plan, base_url=conditions.base_url)
     known.require_plan(plan)
     if known.base_url != conditions.base_url:
@@ -201,7 +200,7 @@ def _cadence(conditions: Conditions, plan: Plan) -> Cadence:
     return Cadence(conditions.evaluate_every or len(first), conditions.save_every)
 
 
-def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, state: RunState) -> list[Log]:
+def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, state: RunState) -> Logs:
     """Open the other places that metrics go to."""
     opened: list[tuple[Log, Callable[[], None]]] = []
     if conditions.wandb is not None:
@@ -210,7 +209,9 @@ def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Condition
         opened.append(tensorboard_log(conditions.run_dir))
     for _, close in opened:
         stack.callback(close)
-    return [log for log, _ in opened]
+    logs = Logs([log for log, _ in opened])
+    stack.callback(logs.give)  # what an interrupt left: after the session has stopped, for their code takes its time
+    return logs
 
 
 def _summary(folder: RunFolder, state: RunState, plan: Plan) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,28 @@ from typing import Any
 from samplekit.errors import MissingExtraError
 
 Log = Callable[[int, dict[str, float]], None]
+_REMEMBERED = 16  # rows; of those done again after an interrupt there are fewer
+
+
+class Logs:
+    """Gives each row to each place, never twice to one, also where a step is logged again after an interrupt."""
+
+    def __init__(self, logs: Sequence[Log] = ()) -> None:
+        self._logs = logs
+        # By step and names, the row and who is still to be given it.
+        self._rows = dict[tuple[int, *tuple[str, ...]], tuple[dict[str, float], list[Log]]]()
+
+    def add(self, step: int, row: dict[str, float]) -> None:
+        """Take a row, unless it was taken before."""
+        self._rows.setdefault((step, *row), (row, [*self._logs]))
+
+    def give(self) -> None:
+        """Give away what was taken. A place whose code was interrupted is not given the same row again."""
+        for (step, *_), (row, left) in self._rows.items():
+            while left:
+                left.pop(0)(step, row)
+        for place in [*self._rows][:-_REMEMBERED]:
+            del self._rows[place]
 
 
 def wandb_log(project: str, settings: Mapping[str, Any], folder: Path, run: str) -> tuple[Log, Callable[[], None]]:
@@ -35,8 +57,8 @@ def tensorboard_log(folder: Path) -> tuple[Log, Callable[[], None]]:
 
     def log(step: int, row: dict[str, float]) -> None:
         if not writers:
-            # Hides what a process that was killed has logged of steps that are done again.
-            first = step if "loss" in row else step + 1
+            # Hides what a process that ended has logged of steps that are done again; a score's own step is not.
+            first = step if "loss" in row or step == 0 else step + 1
             writers.append(module.SummaryWriter(str(folder / "tensorboard"), purge_step=first))
         for name, value in row.items():
             writers[0].add_scalar(name, value, step)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from samplekit.cli.screen import errors
@@ -12,37 +11,35 @@ from samplekit.errors import SamplekitError
 if TYPE_CHECKING:
     from samplekit.cli.submit_run import Run
     from samplekit.cli.submit_session import Conditions
+    from samplekit.cli.submit_state import RunState
 
 SECONDS = 120.0
 
 
-@contextlib.contextmanager
-def saved_at_interrupt(run: Run, conditions: Conditions) -> Generator[None]:
-    """Save a training checkpoint where the block is interrupted after steps that no checkpoint holds."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not run.has_unsaved_steps:
-            pass
-        elif conditions.keeps_checkpoints:
-            _save(run)
-        else:
-            errors.print(
-                "the service of this run ends with it and keeps nothing: pass --save-every to keep checkpoints",
-                style="yellow",
-            )
-        raise
+def save_at_interrupt(make_run: Callable[[], Run], state: RunState, conditions: Conditions) -> None:
+    """Save a training checkpoint where steps were begun that no checkpoint holds.
 
-
-def _save(run: Run) -> None:
+    Args:
+        make_run: makes a run that goes on from the state; the one that was interrupted is not asked for anything.
+        state: where the run stands.
+        conditions: whether checkpoints are kept.
+    """
+    if not state.has_unsaved_steps:
+        return
+    if not conditions.keeps_checkpoints:
+        errors.print(
+            "the service of this run ends with it and keeps nothing: pass --save-every to keep checkpoints",
+            style="yellow",
+        )
+        return
     errors.print(
         f"saving a checkpoint to go on from, for {SECONDS:g} s at most; interrupt again to end at once", style="yellow"
     )
     try:
-        run.settle(SECONDS)
+        make_run().settle(SECONDS)
     except (SamplekitError, OSError) as error:
         errors.print(f"warning: no checkpoint was saved: {error}", style="yellow", markup=False)
     except KeyboardInterrupt:
         errors.print("interrupted again: no checkpoint was saved", style="yellow")
     else:
-        errors.print(f"saved checkpoint {run.state.checkpoint_id}", style="yellow", markup=False)
+        errors.print(f"saved checkpoint {state.checkpoint_id}", style="yellow", markup=False)

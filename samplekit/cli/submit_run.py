@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from samplekit.cli.submit_folder import METRICS
 from samplekit.cli.submit_state import unwritten
-from samplekit.errors import ServiceError, StatusError
+from samplekit.errors import ServiceError
 from samplekit.wire.names import OperationKind
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_cadence import Cadence, Keys
+    from samplekit.cli.submit_logs import Logs
     from samplekit.cli.submit_plan import Plan, Settings, Step
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Operation, Session, TrainResult
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
     from samplekit.wire.listings import Checkpoint
 
 T = TypeVar("T")
-Log: TypeAlias = Callable[[int, dict[str, float]], None]
 Tell: TypeAlias = Callable[[int, str], None]
-# How a service says that it does not take a request, as one that names a payload it no longer has.
-_REFUSALS = (400, 404, 410, 422)
 
 
 @dataclass
@@ -43,6 +41,9 @@ class Submitted:
 class Run:
     """One run on an open session.
 
+    Where it stands is in ``state`` alone: after an interrupt at any statement, another Run on the same state goes on as
+    another process would after a kill.
+
     Attributes:
         session: trains.
         plan: what to do.
@@ -51,7 +52,7 @@ class Run:
         folder: takes metrics.
         state: where it stands.
         keys: of the session's client.
-        log: other places that metrics go to.
+        logs: other places that metrics go to.
         tell: shows progress: steps done, and a note.
     """
 
@@ -62,12 +63,10 @@ class Run:
     folder: RunFolder
     state: RunState
     keys: Keys
-    log: list[Log] = field(default_factory=list[Log])
+    logs: Logs
     tell: Tell = lambda _done, _note: None
-    _counted: int | None = None
-    _begun: int = 0
     _deadline: float | None = None
-    _clock: float = 0.0
+    _clock: float = field(default_factory=time.monotonic)
 
     def train(self) -> None:
         """Do every step that is not done; a step is submitted while the one before it runs."""
@@ -75,7 +74,6 @@ class Run:
         if f"{self.state.step}/0" not in self.state.submitted:
             self._look_up(self.state.step)  # which a process that was killed may not have come to
         waiting: Submitted | None = None
-        self._clock = time.monotonic()
         for step in self.plan.steps[self.state.step :]:
             ahead = self._submit(step, loss)
             if waiting is not None:
@@ -86,20 +84,15 @@ class Run:
                 waiting = None
                 self._look_up(done)
 
-    @property
-    def has_unsaved_steps(self) -> bool:
-        """Whether steps were begun that the latest checkpoint does not hold."""
-        return max(self._begun, self.state.step) > self.state.checkpoint_step
-
     def settle(self, seconds: float) -> None:
-        """Finish the steps that were begun, and save a training checkpoint of them.
+        """Finish the steps that were begun, and save a training checkpoint of them; logs are given nothing meanwhile.
 
         Raises:
             OperationTimeoutError: it takes longer than so many seconds.
         """
         self._deadline = time.monotonic() + seconds
         loss = self.settings.make_loss()
-        for step in self.plan.steps[self.state.step : self._begun]:
+        for step in self.plan.steps[self.state.step : self.state.begun]:
             self._collect(self._submit(step, loss))  # what was accepted is recognised
         self._save(self.state.step)
 
@@ -134,7 +127,7 @@ class Run:
         self._save_state()
 
     def _submit(self, step: Step, loss: Any) -> Submitted:  # noqa: ANN401 - a loss
-        self._begun = max(self._begun, step.index + 1)
+        self.state.begun = max(self.state.begun, step.index + 1)
         rate = self.settings.rate_at(step.index, len(self.plan.steps))
         gradients = [
             self._operation(
@@ -160,20 +153,9 @@ class Run:
         known = self.state.submitted.get(place)
         if known is not None:
             return self.session.operation(known, kind)
-        key = self.state.key_of(place)
-        uploaded = key in self.state.uploads
-        self.keys.next = key
-        try:
-            made = submit()
-        except StatusError as error:
-            if not uploaded or error.status not in _REFUSALS:
-                raise
-            # what an earlier process uploaded is gone, and so was nothing accepted
-            del self.state.uploads[key]
-            self.keys.next = key
-            made = submit()
-        self.state.submitted[place] = made.id
-        self.state.uploads.pop(key, None)
+        self.keys.next = self.state.key_of(place)
+        made = submit()
+        self.state.accept(place, made.id)
         self._save_state()
         return made
 
@@ -182,17 +164,12 @@ class Run:
         return operation.result(timeout=left)
 
     def _collect(self, submitted: Submitted) -> None:
-        """Wait for a step and log it."""
+        """Wait for a step, log it and count it: until it is counted, all of this may be done again."""
         step = submitted.step
         total = sum(self._wait(operation).loss for operation in submitted.gradients)
-        counted = self._wait(submitted.applied)
-        if self._counted is not None and counted != self._counted + 1:
-            raise ServiceError(
-                f"the service counts {counted} steps after {self._counted}, expected {self._counted + 1}: somebody "
-                "else trains this session, or a step was applied twice; go on from a checkpoint with --resume"
-            )
-        self._counted = counted
-        done, now = step.index + 1, time.monotonic()
+        done = step.index + 1
+        self._require_counted(done, self._wait(submitted.applied))
+        now = time.monotonic()
         speed = step.num_tokens / max(now - self._clock, 1e-9)
         self._clock = now
         mean = total / self.settings.divisor(step.num_trained)
@@ -204,12 +181,19 @@ class Run:
             learning_rate=submitted.rate,
             tokens_per_second=round(speed, 1),
         )
-        self.state.step = done
-        self.state.submitted = {
-            place: found for place, found in self.state.submitted.items() if int(place.partition("/")[0]) >= done
-        }
+        self.state.count(done)
         self._save_state()
         self.tell(done, f"loss {mean:.3f}  {speed:,.0f} tokens/s")
+
+    def _require_counted(self, done: int, counted: int) -> None:
+        """Hold the service's count of steps against ours: in one session they differ by the same number throughout."""
+        offset = counted - done
+        if self.state.offset not in {None, offset}:
+            raise ServiceError(
+                f"the service counts {counted} steps, expected {done + (self.state.offset or 0)}: somebody else trains "
+                "this session, or a step was applied twice; go on from a checkpoint with --resume"
+            )
+        self.state.offset = offset
 
     def _evaluate(self, done: int) -> None:
         """Score the held-out samples: one sum over all batches, divided once."""
@@ -226,8 +210,9 @@ class Run:
         value = total / self.settings.divisor(_num_trained(self.plan.held_out))
         self.state.held_out[str(done)] = value
         self._save_state()
-        for log in self.log:
-            log(done, {"held_out_loss": value})
+        # Only now, for another process would score and give again what is not remembered.
+        self.logs.add(done, {"held_out_loss": value})
+        self.logs.give()
         self.tell(done, f"held-out loss {value:.3f}")
 
     def _record(self, **row: float) -> None:
@@ -235,8 +220,9 @@ class Run:
             self.folder.log(**row)
         except OSError as error:
             raise unwritten(Path(self.folder.path) / METRICS, error) from error
-        for log in self.log:
-            log(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+        self.logs.add(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+        if self._deadline is None:  # else a checkpoint comes first
+            self.logs.give()
 
     def _save_state(self) -> None:
         self.state.save(Path(self.folder.path))

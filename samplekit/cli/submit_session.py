@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samplekit.cli.screen import errors
 from samplekit.cli.submit_folder import set_metrics_aside
+from samplekit.cli.submit_pause import save_at_interrupt
 from samplekit.cli.submit_state import Uploads
 from samplekit.client import Client, Runtime
 from samplekit.client.endpoint import is_loopback
-from samplekit.errors import ConnectionFailedError, FileFormatError, ServiceError
+from samplekit.client.opening import EndedError
+from samplekit.errors import FileFormatError, ServiceError, StatusError
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_cadence import Keys
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Session
     from samplekit.wire.answers import Limits
+
+_NOT_FOUND = 404
 
 
 @dataclass(frozen=True)
@@ -86,29 +91,38 @@ def limits_of(client: Client, settings: Settings) -> Limits | None:
 
 
 @contextlib.contextmanager
-def open_session(client: Client, settings: Settings, conditions: Conditions, state: RunState) -> Generator[Session]:
-    """Open a session, or take up the run's own; stop it at the end whatever happens, and remember that."""
-    session = _attached(client, state)
-    if session is None:
-        _return_to_checkpoint(state, conditions)
-        state.save(conditions.run_dir)  # where that fails, nothing was created yet
-        with errors.status("opening a session"):
-            session = client.session(
-                base_model=settings.model,
-                lora_rank=settings.lora_rank,
-                num_generators=0,
-                name=conditions.run_dir.name or None,
-                resume_from=state.checkpoint_id,
-            )
+def open_run(
+    client: Client,
+    settings: Settings,
+    conditions: Conditions,
+    state: RunState,
+    make_run: Callable[[Session], Run],
+) -> Generator[Run]:
+    """Open a session, or take up the run's own, and give a run on it.
+
+    However the block ends, the session is stopped and that is remembered; an interrupt saves a checkpoint first.
+
+    Args:
+        client: of the service.
+        settings: what decides the run's numbers.
+        conditions: where and beside what it happens.
+        state: where it stands; nothing of it changes before there is a session to go on in.
+        make_run: makes a run that goes on from the state.
+    """
+    session: Session | None = None
     try:
-        if session.id != state.session_id:
-            state.open_session(session.id)
-        state.save(conditions.run_dir)
-        yield session
-    except BaseException:
-        _stop_after_error(session, state, conditions)
+        session = _attached(client, state)
+        if session is None:
+            _require_beginning(state, conditions)
+            with errors.status("opening a session"):
+                session = _new_session(client, settings, conditions, state)
+            _begin(session, state, conditions)
+        yield make_run(session)
+        session.stop()
+    except BaseException as error:
+        if session is not None:
+            _end_after_error(session, state, conditions, partial(make_run, session), error)
         raise
-    session.stop()
     _remember_stop(state, conditions)
 
 
@@ -120,14 +134,77 @@ def stop_left(client: Client, conditions: Conditions, state: RunState) -> None:
     _remember_stop(state, conditions)
 
 
-def _stop_after_error(session: Session, state: RunState, conditions: Conditions) -> None:
-    """Stop what costs, and say whether the run can go on."""
+def _attached(client: Client, state: RunState) -> Session | None:
+    """Take up the session that an earlier process left running; None where it has ended.
+
+    Raises:
+        ServiceError: whether it has ended is not known.
+    """
+    if state.session_id is None or state.stopped:
+        return None
     try:
-        session.stop()
-    except ServiceError as error:
-        errors.print(f"warning: {error}", style="yellow", markup=False)
-    else:
-        _remember_stop_if_possible(state, conditions)
+        session = client.attach(state.session_id)
+        session.adopt()
+    except BaseException as error:
+        if _says_gone(error):
+            errors.print(f"the run's session is gone: {error}", style="yellow", markup=False)
+            return None
+        errors.print(
+            f"session {state.session_id} of this run may still run and cost: the same command goes on with it",
+            style="yellow",
+            markup=False,
+        )
+        raise
+    return session
+
+
+def _says_gone(error: BaseException) -> bool:
+    """Tell whether a session has ended, or the service does not know it; any other fault says nothing about it."""
+    return isinstance(error, EndedError) or (isinstance(error, StatusError) and error.status == _NOT_FOUND)
+
+
+def _require_beginning(state: RunState, conditions: Conditions) -> None:
+    """Require that the run may begin where its next session does, and that its state can be written there."""
+    if state.session_id is not None and state.checkpoint_id is None:
+        if conditions.resume:
+            raise ServiceError(
+                "the run's session has ended and no checkpoint was saved: leave --resume out to begin anew"
+            )
+        errors.print("no checkpoint was saved (--save-every): the run begins anew", style="yellow", markup=False)
+    state.rehearse_save(conditions.run_dir)
+
+
+def _new_session(client: Client, settings: Settings, conditions: Conditions, state: RunState) -> Session:
+    return client.session(
+        base_model=settings.model,
+        lora_rank=settings.lora_rank,
+        num_generators=0,
+        name=conditions.run_dir.name or None,
+        resume_from=state.checkpoint_id,
+    )
+
+
+def _begin(session: Session, state: RunState, conditions: Conditions) -> None:
+    """Go back to the latest checkpoint, without one to the beginning, and on from there in a new session."""
+    if state.checkpoint_id is None:
+        set_metrics_aside(conditions.run_dir)
+    state.return_to_checkpoint()
+    state.open_session(session.id)
+    state.save(conditions.run_dir)
+
+
+def _end_after_error(
+    session: Session, state: RunState, conditions: Conditions, make_run: Callable[[], Run], error: BaseException
+) -> None:
+    """Save what an interrupt would lose, stop what costs, and say whether the run can go on."""
+    begun = session.id == state.session_id  # else it was just made, and the state is of another
+    try:
+        if begun and isinstance(error, KeyboardInterrupt):
+            save_at_interrupt(make_run, state, conditions)
+    finally:
+        stopped = _stop_if_possible(session)
+        if begun and stopped:
+            _remember_stop_if_possible(state, conditions)
     if state.finished:
         return
     if not (state.is_resumable and conditions.keeps_checkpoints):
@@ -137,46 +214,29 @@ def _stop_after_error(session: Session, state: RunState, conditions: Conditions)
         errors.print(f"the same command goes on after step {step}", style="yellow", markup=False)
 
 
+def _stop_if_possible(session: Session) -> bool:
+    """Stop a session, or say why it is not stopped: the error that ended the run is what its user must see."""
+    try:
+        session.stop()
+    except ServiceError as error:
+        errors.print(f"warning: {error}", style="yellow", markup=False)
+        return False
+    return True
+
+
 def _remember_stop(state: RunState, conditions: Conditions) -> None:
     state.stopped = True
     state.save(conditions.run_dir)
 
 
 def _remember_stop_if_possible(state: RunState, conditions: Conditions) -> None:
-    """Remember it, or say that it is not remembered: the error that ended the run is what its user must see."""
+    """Remember it, or say that it is not remembered."""
     try:
         _remember_stop(state, conditions)
     except (FileFormatError, OSError) as error:
         errors.print(
             f"warning: the session is stopped, which is not in run.json: {error}", style="yellow", markup=False
         )
-
-
-def _attached(client: Client, state: RunState) -> Session | None:
-    """Take up the session that an earlier process left running; None where it has ended."""
-    if state.session_id is None or state.stopped:
-        return None
-    try:
-        session = client.attach(state.session_id)
-    except ConnectionFailedError:
-        raise
-    except ServiceError as error:  # it has ended, or the service does not know it
-        errors.print(f"the run's session is gone: {error}", style="yellow", markup=False)
-        return None
-    session.adopt()
-    return session
-
-
-def _return_to_checkpoint(state: RunState, conditions: Conditions) -> None:
-    """Go back to the latest checkpoint; without one to the beginning, unless that was not asked for."""
-    if state.session_id is not None and state.checkpoint_id is None:
-        if conditions.resume:
-            raise ServiceError(
-                "the run's session has ended and no checkpoint was saved: leave --resume out to begin anew"
-            )
-        errors.print("no checkpoint was saved (--save-every): the run begins anew", style="yellow", markup=False)
-        set_metrics_aside(conditions.run_dir)
-    state.return_to_checkpoint()
 
 
 def save_weights(client: Client, run: Run, settings: Settings, conditions: Conditions) -> dict[str, Any]:

@@ -36,6 +36,8 @@ class RunState:
         base_url: of the service; None for a local one of the run's own.
         session_id: the session that trains, None before there is one.
         step: optimizer steps whose results are known.
+        begun: optimizer steps of which the session may have accepted an operation.
+        offset: steps that the service counts beyond those, the same throughout a session; None before one is known.
         submitted: ids of operations of later steps, by ``"step/place"``.
         uploads: ids of payloads whose operation is not known to be accepted, by idempotency key.
         checkpoint_id: the latest training checkpoint.
@@ -52,6 +54,8 @@ class RunState:
     run: str = ""
     session_id: str | None = None
     step: int = 0
+    begun: int = 0
+    offset: int | None = None
     submitted: dict[str, str] = field(default_factory=dict[str, str])
     uploads: dict[str, str] = field(default_factory=dict[str, str])
     checkpoint_id: str | None = None
@@ -94,12 +98,24 @@ class RunState:
         Raises:
             FileFormatError: it cannot be written; what stood there stays.
         """
-        path = self.path_in(folder)
+        self._write(folder, self.path_in(folder))
+
+    def rehearse_save(self, folder: Path) -> None:
+        """Find out whether it can be written; whatever comes of it, what stood there stays.
+
+        Raises:
+            FileFormatError: it cannot be written.
+        """
+        trial = self.path_in(folder).with_suffix(".trial")
+        self._write(folder, trial)
+        trial.unlink()
+
+    def _write(self, folder: Path, path: Path) -> None:
         try:
             with write_whole(path) as stream:
                 stream.write(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         except OSError as error:
-            raise unwritten(path, error) from error
+            raise unwritten(self.path_in(folder), error) from error
 
     @property
     def finished(self) -> bool:
@@ -111,6 +127,11 @@ class RunState:
         """Whether there is something to go on from."""
         alive = self.session_id is not None and not self.stopped
         return not self.finished and (alive or self.checkpoint_id is not None)
+
+    @property
+    def has_unsaved_steps(self) -> bool:
+        """Whether steps were begun that are needed still and that the latest checkpoint does not hold."""
+        return not self.complete and max(self.begun, self.step) > self.checkpoint_step
 
     def require_plan(self, plan: dict[str, Any]) -> None:
         """Refuse to go on with other settings or samples.
@@ -128,7 +149,7 @@ class RunState:
 
     def return_to_checkpoint(self) -> None:
         """Forget what came after the latest checkpoint; without one, everything."""
-        self.step = self.checkpoint_step
+        self.step = self.begun = self.checkpoint_step
         self.held_out = {step: loss for step, loss in self.held_out.items() if int(step) <= self.step}
         if self.checkpoint_id is None:
             self.held_out = {}
@@ -136,7 +157,20 @@ class RunState:
     def open_session(self, session_id: str) -> None:
         """Begin, or go on, on a new session."""
         self.session_id, self.run, self.stopped = session_id, uuid.uuid4().hex, False
-        self.submitted, self.uploads = {}, {}
+        self.submitted, self.uploads, self.offset = {}, {}, None
+
+    def accept(self, place: str, operation_id: str) -> None:
+        """Remember an operation that was accepted; what was uploaded for it, in parts or whole, is named by it now."""
+        self.submitted[place] = operation_id
+        key = self.key_of(place)  # with which those of its parts begin
+        self.uploads = {known: upload for known, upload in self.uploads.items() if not known.startswith(key)}
+
+    def count(self, done: int) -> None:
+        """Count the steps whose results are known, and forget their operations."""
+        self.step = done
+        self.submitted = {
+            place: found for place, found in self.submitted.items() if int(place.partition("/")[0]) >= done
+        }
 
     def key_of(self, place: str) -> str:
         """Give the idempotency key of an operation: asked for again, by another process too, it is the same."""

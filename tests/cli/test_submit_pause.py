@@ -1,9 +1,12 @@
 """Ctrl-C and SIGTERM: what a run has begun is finished and saved, and the same command goes on with it."""
 
 import json
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
+from samplekit.cli.submit_logs import Logs
 from samplekit.cli.submit_state import RunState
 
 
@@ -91,3 +94,59 @@ def test_a_wait_for_the_checkpoint_is_bounded(submit, service, tmp_path, monkeyp
     )
     assert service.sessions["ts-0"].status == "STOPPED"
     assert RunState.read(tmp_path / "run").checkpoint_id is None
+
+
+@pytest.mark.parametrize("place", ["--tensorboard", "--wandb"])
+def test_code_of_others_stands_in_no_way_of_the_checkpoint(submit, service, tmp_path, monkeypatch, place):
+    def log(*arguments, step=None, **_):
+        if (arguments[-1] if step is None else step) == 3:  # whenever it is called for this step
+            raise KeyboardInterrupt
+
+    other = SimpleNamespace(log=log, add_scalar=log, close=lambda: None, finish=lambda: None)
+    other.init = other.SummaryWriter = lambda *_, **__: other
+    monkeypatch.setattr("samplekit.cli.submit_logs.import_module", lambda _: other)
+    code, _, said = submit(place, *(["p"] if place == "--wandb" else []))
+    assert (code, "saved checkpoint training-checkpoint-4" in said) == (130, True), said
+    assert [row["step"] for row in losses(tmp_path)] == [1, 2, 3, 4]
+    state = RunState.read(tmp_path / "run")
+    assert (state.step, state.checkpoint_step, state.stopped) == (4, 4, True)
+
+
+def test_a_row_is_given_to_each_place_once_however_often_it_is_taken():
+    given = []
+    logs = Logs([lambda step, row: given.append((1, step, row)), lambda step, row: given.append((2, step, row))])
+    rows = [(step, {name: float(step)}) for step in range(50) for name in ("loss", "held_out_loss")]
+    for step, row in rows:
+        for _ in range(3):
+            logs.add(step, row)
+            logs.give()
+    assert given == [(place, step, row) for step, row in rows for place in (1, 2)]
+
+
+def test_a_place_that_was_interrupted_is_not_given_the_same_row_again_and_the_next_one_is():
+    given = []
+
+    def interrupted(step, _):
+        given.append(("a", step))
+        raise KeyboardInterrupt
+
+    logs = Logs([interrupted, lambda step, _: given.append(("b", step))])
+    logs.add(1, {"loss": 1.0})
+    with pytest.raises(KeyboardInterrupt):
+        logs.give()
+    logs.add(1, {"loss": 1.0})
+    logs.give()
+    assert given == [("a", 1), ("b", 1)]
+
+
+def test_steps_of_somebody_else_in_the_session_are_noticed_by_the_next_process_too(submit, service, tmp_path):
+    def away(_line, _when):
+        if sum(seen[0].endswith("optim-step") for seen in service.seen) > 4:
+            raise httpx.ConnectError("away")
+
+    service.trouble = away
+    assert submit()[0] == 3
+    service.trouble = lambda *_: None
+    service.sessions["ts-0"].steps.append({"gradients": []})
+    code, _, said = submit()
+    assert (code, "somebody else trains this session, or a step was applied twice" in said) == (3, True)
