@@ -178,7 +178,7 @@ class OperationFailedError(OperationError):
 
 
 class OperationTimeoutError(OperationError, TimeoutError):
-    """The operation is still running: keep the Operation and ask again."""
+    """The operation is still running, or its result on its way: keep the Operation and ask again."""
 
 
 class MissingExtraError(SamplekitError, ImportError):
