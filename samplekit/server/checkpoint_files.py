@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from peft import PeftModel, set_peft_model_state_dict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, load_model
 
 from samplekit.server.quiet import without_bars
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.policy import Policy
 
-ADAPTER_FILE = "adapter_model.safetensors"
+ADAPTER_FILE, MODEL_FILE = "adapter_model.safetensors", "model.safetensors"
+ONE_SHARD = 2**62  # bytes
 
 
 def write_adapter(policy: Policy, base: LoadedModel, folder: Path) -> None:
@@ -38,9 +39,9 @@ def write_adapter(policy: Policy, base: LoadedModel, folder: Path) -> None:
 
 
 def write_model(module: torch.nn.Module, base: LoadedModel, folder: Path) -> None:
-    """Write whole weights, float32, and the tokenizer where the base model has one."""
+    """Write whole weights, float32, in one file, and the tokenizer where the base model has one."""
     with without_bars():
-        cast("PreTrainedModel", module).save_pretrained(folder)
+        cast("PreTrainedModel", module).save_pretrained(folder, max_shard_size=ONE_SHARD)
     if base.tokenizer is not None:
         base.tokenizer.save_pretrained(folder)
 
@@ -67,20 +68,13 @@ def read_weights(policy: Policy, folder: Path) -> None:
 
     Raises:
         OSError: the files are not there.
-        RuntimeError: they are of another shape.
+        RuntimeError: they are of another shape, or lack a weight.
     """
     model: Any = policy.trained
     if (folder / ADAPTER_FILE).exists():
         set_peft_model_state_dict(model, load_file(folder / ADAPTER_FILE))
     else:
-        tensors = {name: value for path in folder.glob("*.safetensors") for name, value in load_file(path).items()}
-        # A tied head is written once, under the name of the embeddings.
-        lacking = model.load_state_dict(tensors, strict=False).missing_keys
-        tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - {
-            name for name, _ in model.named_parameters()
-        }
-        if not tensors or set(lacking) - tied:
-            raise OSError(f"{folder} lacks {sorted(set(lacking) - tied)[:3] or 'every weight'}")
+        load_model(model, folder / MODEL_FILE)
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig, Qwen2Config
 
 from samplekit import CrossEntropy, build_sample
 from samplekit.server import load_model
+from samplekit.server.checkpoint_files import read_weights, write_model
 from samplekit.server.generation import generate
 from samplekit.server.loss_rules import ReferenceRule
 from samplekit.server.policy import Policy
@@ -70,6 +72,27 @@ def test_the_loss_is_the_plain_one_and_training_lowers_it(model, samples, lora):
         policy.optim_step(AdamSettings(learning_rate=3e-3))
         again = policy.run(samples, ReferenceRule(samples, CrossEntropy()), backward=True)
     assert again.loss < outcome.loss
+
+
+def test_full_weights_are_written_and_read_back(model, samples, tmp_path):
+    trained, again = Policy(model), Policy(model)
+    trained.run(samples, ReferenceRule(samples, CrossEntropy()), backward=True)
+    trained.optim_step(AdamSettings(learning_rate=3e-2))
+    write_model(trained.trained, model, tmp_path / "saved")
+    read_weights(again, tmp_path / "saved")
+    expected, found = dict(trained.trained.named_parameters()), dict(again.trained.named_parameters())
+    assert found.keys() == expected.keys()  # tied weights are one
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    assert not torch.equal(next(iter(expected.values())), next(iter(model.module.parameters())))
+    (written,) = (tmp_path / "saved").glob("*.safetensors")
+    weights = load_file(written)
+    for name in weights:
+        save_file({other: weight for other, weight in weights.items() if other != name}, written)
+        with pytest.raises(RuntimeError, match="Missing key"):
+            read_weights(again, tmp_path / "saved")
+    written.unlink()
+    with pytest.raises(OSError, match="safetensors"):
+        read_weights(again, tmp_path / "saved")
 
 
 def test_generation_agrees_with_a_forward_pass(model):
