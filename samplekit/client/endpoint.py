@@ -38,10 +38,11 @@ def _spelling(char: int) -> bytes:
 class ApiKey:
     """A key that shows itself to nobody but the request that needs it."""
 
-    __slots__ = ("_spellings", "_value")
+    __slots__ = ("_escapes", "_spellings", "_value")
 
     def __init__(self, value: str) -> None:
         self._value = value
+        self._escapes = [b"\\u00", *(b"\\" + sign.encode() for sign in '"/\\' if sign in value)]
         self._spellings = re.compile(b"".join(map(_spelling, value.encode())))
 
     def reveal(self) -> str:
@@ -55,7 +56,7 @@ class ApiKey:
 
     def blot(self, body: bytes) -> bytes:
         """Blot the key out, in whatever way JSON may spell it."""
-        if b"\\" in body:
+        if any(escape in body for escape in self._escapes):
             return self._spellings.sub(_BLOT, body)
         return body.replace(self._value.encode(), _BLOT)
 
