@@ -25,7 +25,10 @@ def private_folder(folder: Path) -> None:
 
 
 class PayloadStore:
-    """Files that a URL, not a key, gives access to: whoever holds the signed URL may read or write that one file."""
+    """Files that a URL, not a key, gives access to: whoever holds the signed URL may read or write that one file.
+
+    Payloads are given out, written and dropped on the event loop; `store` and `content` run on any thread.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         """Keep payloads in ``folder``, or in a temporary one that `close` removes."""
