@@ -8,6 +8,7 @@ import httpx
 import pytest
 from plain_caller import opened_session
 
+from samplekit.server import LocalService
 from samplekit.server.optimizers import HAS_MUON
 from samplekit.wire import names as wire
 
@@ -135,7 +136,7 @@ class Replay:
 
 
 @pytest.fixture(scope="module")
-def replayed(running):
+def replayed(loaded):
     tokens = [3 + at % 2500 for at in range(201)]
     inputs = {
         "target_tokens": {"data": tokens[1:], "dtype": "int64"},
@@ -149,7 +150,8 @@ def replayed(running):
         "return_loss_fn_outputs": True,
     }
     with (
-        httpx.Client(base_url=running.url, timeout=60) as http,
+        LocalService(model=loaded) as service,  # of its own: lists begin with the oldest
+        httpx.Client(base_url=service.url, timeout=60) as http,
         opened_session(http, **(MUON if HAS_MUON else {})) as session,
     ):
         session.accumulate()
