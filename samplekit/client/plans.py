@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -107,15 +108,15 @@ class SessionPlan:
 
 
 def metadata_body(metadata: object) -> Mapping[str, Any]:
-    """Give a caller's own metadata, which must be a mapping that JSON can say.
+    """Give a copy of a caller's own metadata, which must be a mapping that JSON can say; what is sent is what was seen.
 
     Raises:
         SampleError: it is none.
     """
     if not is_mapping(metadata):
         raise SampleError(f"metadata is {shown(metadata)}, expected a mapping")
-    dumps({"metadata": metadata})
-    return metadata
+    copied: dict[str, Any] = json.loads(dumps({"metadata": metadata}))["metadata"]
+    return copied
 
 
 _SCALING = {"match_adam": "MUON_SCALING_STRATEGY_MATCH_ADAM", "original": "MUON_SCALING_STRATEGY_ORIGINAL"}

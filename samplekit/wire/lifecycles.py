@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from samplekit.wire.answers import JsonObject, as_id, as_int, as_object, as_optional_int, parse_object
+from samplekit.wire.answers import JsonObject, as_id, as_int, as_object, as_optional_int
+from samplekit.wire.cutting import parse_cut
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Lifecycle:
 
 def parse_lifecycle(body: bytes) -> Lifecycle:
     """Parse what creating, getting or stopping resources or a session answers."""
-    return lifecycle_of(parse_object(body))
+    return lifecycle_of(parse_cut(body))
 
 
 def lifecycle_of(answer: JsonObject) -> Lifecycle:

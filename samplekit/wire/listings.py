@@ -15,6 +15,7 @@ from samplekit.wire.answers import (
     as_object,
     parse_object,
 )
+from samplekit.wire.cutting import parse_cut
 from samplekit.wire.lifecycles import Lifecycle, lifecycle_of
 from samplekit.wire.names import CheckpointType
 
@@ -77,7 +78,7 @@ class Page(Generic[T]):
 
 def parse_page(body: bytes, read: Callable[[JsonObject], T]) -> Page[T]:
     """Parse one page of a list, each item by ``read``."""
-    answer = parse_object(body)
+    answer = parse_cut(body)
     items = [read(as_object(item)) for item in as_list(answer.get("data"), "data")]
     meta = as_object(answer.get("meta"))
     after = meta.get("next_cursor") if meta.get("has_more") is True else None

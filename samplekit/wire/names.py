@@ -37,6 +37,7 @@ MAX_TOPK_PROMPT_LOGPROBS = 20
 # Limits on what is taken from the service, for memory's sake. Answers nest about ten deep.
 MAX_ANSWER_BYTES = 1024**3
 MAX_ANSWER_DEPTH = 64
+MAX_BODY_DEPTH = 32  # of what a caller puts into a body, which comes back inside an answer
 MAX_ERROR_BYTES = 1024**2  # of an error's body; what comes after is not read
 
 # Retrying and polling. Seconds.

@@ -17,7 +17,13 @@ from samplekit.errors import AlignmentError, SampleError
 from samplekit.sample import ModelInput, Sample, TensorData
 from samplekit.sample.arrays import floats_array
 from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_sequence, is_whole_number
-from samplekit.wire.names import GRADIENT_DTYPE, INLINE_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, STAND_IN_LENGTH
+from samplekit.wire.names import (
+    GRADIENT_DTYPE,
+    INLINE_LIMIT_BYTES,
+    MAX_BODY_DEPTH,
+    PAYLOAD_LIMIT_BYTES,
+    STAND_IN_LENGTH,
+)
 from samplekit.wire.printing import Pieces, PrintedList, print_list, print_samples
 
 if TYPE_CHECKING:
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 
 # What a gradient step reads of a sample; the gradient itself says how each position counts.
 CUSTOM_INPUTS = frozenset({"target_tokens", "weights", "mask"})
+_LONGEST_PATH = 60  # characters of a place that an error names
 
 
 @dataclass(frozen=True)
@@ -89,19 +96,23 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
         value: mappings, lists, text, bools, and numbers of Python or numpy.
 
     Raises:
-        SampleError: it holds what JSON or the service cannot say, such as NaN; the message names the place.
+        SampleError: it holds what JSON or the service cannot say, such as NaN, or nests deeper than 32 lists or
+            mappings, as one that holds itself does; the message names the place.
     """
-    return orjson.dumps(_sendable(value, "body"))
+    return orjson.dumps(_sendable(value, "body", MAX_BODY_DEPTH))
 
 
-def _sendable(value: Any, path: str) -> Any:  # noqa: ANN401 - any JSON
+def _sendable(value: Any, path: str, levels: int) -> Any:  # noqa: ANN401 - any JSON
+    if levels < 0:
+        place = path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}..."
+        raise SampleError(f"{place} nests deeper than {MAX_BODY_DEPTH} lists or mappings: keep it flatter, or as text")
     if is_mapping(value):
         members = {_text(name, f"a name in {path}"): item for name, item in value.items() if item is not None}
-        return {name: _sendable(item, f"{path}.{name}") for name, item in members.items()}
+        return {name: _sendable(item, f"{path}.{name}", levels - 1) for name, item in members.items()}
     if isinstance(value, np.ndarray):
-        return _sendable(cast("Any", value).tolist(), path)
+        return _sendable(cast("Any", value).tolist(), path, levels)
     if is_sequence(value):
-        return [_sendable(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [_sendable(item, f"{path}[{index}]", levels - 1) for index, item in enumerate(value)]
     if isinstance(value, str):
         return _text(value, path)
     if isinstance(value, bool | np.bool_):

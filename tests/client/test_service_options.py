@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from service_double import OPERATIONS, READY, SESSION, operation
+from service_double import OPERATIONS, READY, operation
 
 import samplekit as sk
 from samplekit.client import Client, DrawnGroup
@@ -64,18 +64,6 @@ def test_a_setting_that_is_none_is_refused_before_anything_is_paid(side, setting
     with pytest.raises(sk.SampleError, match=words):
         side.client().session(**{"base_model": "m", "lora_rank": 8, **settings})
     assert side.double.seen == []
-
-
-def test_metadata_is_written_and_read(side):
-    side.double.answer(f"PATCH .*/training-sessions/{SESSION}", {"id": SESSION})
-    session = side.session()
-    session.annotate({"wandb": {"run": "r"}})
-    assert side.double.seen[0].body == {"metadata": {"wandb": {"run": "r"}}}
-    with pytest.raises(sk.SampleError, match="metadata"):
-        session.annotate("r")
-    listed = {"data": [{"id": "s", "status": "x", "metadata": {"wandb": {"run": "r"}}}]}
-    side.double.answer("GET .*/training-sessions", listed)
-    assert side.client().sessions()[0].metadata == {"wandb": {"run": "r"}}
 
 
 def test_alternatives_of_a_prompt_and_experts_are_asked_for_and_read(side):
