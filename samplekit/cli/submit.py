@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from samplekit.checks import Report
-from samplekit.cli.screen import errors, load_template, number_of, print_json, progress, results
+from samplekit.cli.screen import errors, load_template, number_of, print_json, progress
 from samplekit.cli.submit_cadence import Cadence, Keys
-from samplekit.cli.submit_folder import default_folder, held_folder
+from samplekit.cli.submit_folder import FolderName, default_folder, held_folder, make_writable
 from samplekit.cli.submit_logs import Log, Logs, tensorboard_log, wandb_log
 from samplekit.cli.submit_plan import (
     LOSS_NAMES,
@@ -25,10 +24,11 @@ from samplekit.cli.submit_plan import (
     read_checked,
     split_held_out,
 )
+from samplekit.cli.submit_results import fetch_weights, make_summary, print_summary, save_weights
 from samplekit.cli.submit_run import Run
-from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_run, save_weights, stop_left
+from samplekit.cli.submit_session import Conditions, limits_of, open_client, open_run, stop_left
 from samplekit.cli.submit_state import RunState
-from samplekit.errors import MissingExtraError, SampleError, StatusError
+from samplekit.errors import SampleError, StatusError
 from samplekit.files import RunFolder, check_lock
 from samplekit.wire.names import ENV_BASE_URL
 
@@ -68,13 +68,9 @@ NO_TEMPLATE = "none"
 @click.option(
     "--save/--no-save", default=None, help="Save the trained weights at the end; not by default on this machine."
 )
-@click.option(
-    "--download", type=click.Path(path_type=Path, file_okay=False), help="Fetch them into this folder; implies --save."
-)
+@click.option("--download", type=FolderName(), help="Fetch them into this folder; implies --save.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the samples.")
-@click.option(
-    "--run-dir", type=click.Path(path_type=Path, file_okay=False), help="Metrics and state; else runs/<name>."
-)
+@click.option("--run-dir", type=FolderName(), help="Metrics and state; else runs/<name>.")
 @click.option("--resume", is_flag=True, help="Go on with the run of --run-dir or not at all.")
 @click.option("--overwrite", is_flag=True, help="Begin anew where --run-dir holds a finished run.")
 @click.option("--template", help="Tokenizer that samples and lock are held to; else --model. 'none' for none.")
@@ -97,11 +93,23 @@ def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | N
     settings = Settings(**{name: options.pop(name) for name in Settings.__dataclass_fields__ if name in options})
     options["base_url"] = options["base_url"] or None  # an empty one is none
     conditions = Conditions(template=template or settings.model, run_dir=folder, **options)
+    _require_use(conditions)
     summary = _run(samples, settings, conditions)
     if as_json:
         print_json(summary)
     else:
-        _print_summary(summary)
+        print_summary(summary)
+
+
+def _require_use(conditions: Conditions) -> None:
+    """Refuse what would be saved for nobody."""
+    if conditions.save is False and conditions.download is not None:
+        raise click.UsageError("--no-save saves no weights that --download could fetch: leave one of them out")
+    if conditions.save and conditions.download is None and not conditions.keeps_checkpoints:
+        raise click.UsageError(
+            "--save: the local service of this run ends with it, and the saved weights with the service: pass "
+            "--download FOLDER to have them, or --save-every to keep what the service has"
+        )
 
 
 def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, Any]:
@@ -109,6 +117,8 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
     train, held_out, identity = _read(path, settings, conditions)
     with contextlib.ExitStack() as stack:
         stack.enter_context(held_folder(conditions.run_dir))
+        if conditions.download is not None:
+            make_writable(conditions.download, "--download")
         state = _state(conditions, {**asdict(settings), **identity})
         keys = Keys()
         client = stack.enter_context(open_client(stack, settings, conditions, keys, state))
@@ -128,8 +138,9 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
                     task = display.add_task("training", total=len(plan.steps), completed=state.step, note="")
                     run.tell = lambda done, note: display.update(task, completed=done, note=note)
                     run.train()
-                run.complete(save_weights(client, run, settings, conditions))
-    return _summary(RunFolder(conditions.run_dir, resume_at=state.step), state, plan)
+                run.complete(save_weights(client, run, conditions))
+        fetch_weights(client, settings, conditions, state)
+    return make_summary(RunFolder(conditions.run_dir, resume_at=state.step), state, plan)
 
 
 def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[Sample], list[Sample], dict[str, Any]]:
@@ -168,6 +179,10 @@ def _require_good(path: Path, report: Report) -> None:
 def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
     """Give the state to go on from, or a new one; never one that would bury a run which can be resumed."""
     known = RunState.read(conditions.run_dir)
+    fetches = conditions.download is not None and conditions.keeps_checkpoints
+    if known is not None and known.finished and known.can_fetch and fetches and not conditions.overwrite:
+        known.require_plan(plan)
+        return known
     if known is not None and known.finished and not (conditions.overwrite or conditions.resume):
         raise click.UsageError(
             f"{conditions.run_dir} holds a finished run: take another --run-dir, or --overwrite to begin anew"
@@ -212,39 +227,3 @@ def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Condition
     logs = Logs([log for log, _ in opened])
     stack.callback(logs.give)  # what an interrupt left: after the session has stopped, for their code takes its time
     return logs
-
-
-def _summary(folder: RunFolder, state: RunState, plan: Plan) -> dict[str, Any]:
-    rows, held_out = folder.metrics, state.held_out
-    summary: dict[str, Any] = {
-        "run_dir": str(folder.path),
-        "steps": state.step,
-        "tokens": sum(step.num_tokens for step in plan.steps),
-        "trained": sum(step.num_trained for step in plan.steps),
-        "first_loss": rows[0]["loss"],
-        "last_loss": rows[-1]["loss"],
-        "held_out_loss": held_out,
-        **state.saved,
-    }
-    with contextlib.suppress(MissingExtraError):  # the curve is a convenience
-        label = {} if state.plan["loss"] == "cross_entropy" else {"label": f"{state.plan['loss']} loss of a step"}
-        summary["curve"] = str(folder.plot_loss({int(step): loss for step, loss in held_out.items()}, **label))
-    if state.checkpoint_id is not None:
-        summary["training_checkpoint"] = state.checkpoint_id
-    return summary
-
-
-def _print_summary(summary: dict[str, Any]) -> None:
-    table = Table(show_header=False, box=None)
-    table.add_row("steps", f"{summary['steps']:,}")
-    table.add_row("tokens", f"{summary['tokens']:,} ({summary['trained']:,} trained)")
-    table.add_row("loss", f"{summary['first_loss']:.3f} at first, {summary['last_loss']:.3f} at last")
-    scores = list(summary["held_out_loss"].values())
-    if scores:
-        table.add_row("held-out loss", f"{scores[0]:.3f} before, {scores[-1]:.3f} after")
-    for name in ("checkpoint", "training_checkpoint", "curve", "run_dir"):
-        if name in summary:
-            table.add_row(name.replace("_", " "), summary[name])
-    for path in summary.get("files", ()):
-        table.add_row("fetched", path)
-    results.print(table)

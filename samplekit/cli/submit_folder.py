@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import click
 
 from samplekit.cli.screen import errors
 from samplekit.errors import FileFormatError, SampleError
@@ -14,7 +17,7 @@ from samplekit.errors import FileFormatError, SampleError
 if sys.platform != "win32":
     import fcntl
 
-METRICS = "metrics.jsonl"
+STATE, METRICS, CURVE = "run.json", "metrics.jsonl", "loss.svg"
 _LOCK = "run.lock"
 _COMPRESSED = (".gz", ".zst", ".zstd")
 
@@ -25,6 +28,39 @@ def default_folder(samples: Path) -> Path:
     return Path("runs") / (named.stem if named.suffix in {".jsonl", ".json", ".parquet"} else named.name)
 
 
+class FolderName(click.Path):
+    """A folder by its name; an empty one, as an unset variable of a shell gives, is not the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Refuse what names no folder."""
+        if not str(value).strip() or "\0" in str(value):
+            self.fail(f"{value!r} names no folder: '.' is the current one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def make_writable(folder: Path, option: str) -> None:
+    """Make a folder and find out whether files can be written to it.
+
+    Raises:
+        FileFormatError: it cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _unwritable(folder, option, error) from error
+
+
+def _unwritable(folder: Path, option: str, error: OSError) -> FileFormatError:
+    return FileFormatError(
+        f"{folder} cannot be written ({error.strerror}), nothing was created: take another {option}", path=str(folder)
+    )
+
+
 @contextlib.contextmanager
 def held_folder(folder: Path) -> Generator[None]:
     """Make a run's folder and hold it for this process alone; the hold ends with the process, however it ends.
@@ -33,17 +69,20 @@ def held_folder(folder: Path) -> Generator[None]:
         FileFormatError: it cannot be made or written to.
         SampleError: another process runs in it.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / _LOCK).open("a+b")
-    except OSError as error:
-        raise FileFormatError(
-            f"{folder} cannot be written ({error.strerror}), nothing was created: take another --run-dir",
-            path=str(folder),
-        ) from error
-    with stream:
+    make_writable(folder, "--run-dir")
+    for path in (folder / METRICS, folder / STATE):
+        if path.exists() and not path.is_file():
+            raise FileFormatError(f"{path} is no file, nothing was created: take another --run-dir", path=str(path))
+    with _opened(folder / _LOCK) as stream:
         _lock(stream, folder)
         yield
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("a+b")
+    except OSError as error:
+        raise _unwritable(path, "--run-dir", error) from error
 
 
 def _lock(stream: IO[bytes], folder: Path) -> None:
@@ -61,13 +100,21 @@ def _lock(stream: IO[bytes], folder: Path) -> None:
                      markup=False)  # fmt: skip
 
 
-def set_metrics_aside(folder: Path) -> None:
-    """Keep what an earlier run logged, under the next free name, where a run begins anew beside it."""
-    metrics = folder / METRICS
-    if not metrics.exists() or not metrics.stat().st_size:
-        return
-    number = 1
-    while (kept := folder / f"{METRICS}.{number}").exists():
-        number += 1
-    metrics.rename(kept)
-    errors.print(f"what an earlier run logged in {metrics} is kept as {kept.name}", style="yellow", markup=False)
+def keep_earlier(folder: Path, service: Path) -> None:
+    """Keep what an earlier run left, under the next free names, where a run begins anew beside it.
+
+    Args:
+        folder: of both.
+        service: what the local service of the run that begins writes to; those of others stay as they are.
+    """
+    for path in (folder / METRICS, folder / CURVE):
+        if path.is_file() and path.stat().st_size:
+            number = 1
+            while (kept := path.with_name(f"{path.name}.{number}")).exists():
+                number += 1
+            path.rename(kept)
+            errors.print(f"what an earlier run left in {path} is kept as {kept.name}", style="yellow", markup=False)
+    for path in sorted(folder.glob("service-*")):
+        if path != service:
+            errors.print(f"{path} has checkpoints of an earlier run, to delete if not needed", style="yellow",
+                         markup=False)  # fmt: skip

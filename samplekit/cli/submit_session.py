@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from samplekit.cli.screen import errors
-from samplekit.cli.submit_folder import set_metrics_aside
+from samplekit.cli.submit_folder import keep_earlier
 from samplekit.cli.submit_pause import save_at_interrupt
 from samplekit.cli.submit_state import Uploads
 from samplekit.client import Client, Runtime
-from samplekit.client.endpoint import is_loopback
 from samplekit.client.opening import EndedError
 from samplekit.errors import FileFormatError, ServiceError, StatusError
 
@@ -74,9 +72,7 @@ def open_client(
     if url is None:
         from samplekit.server import LocalService
 
-        state_dir = conditions.run_dir / "service" if conditions.save_every is not None else None
-        if state_dir is not None and state.session_id is None and state_dir.exists():
-            shutil.rmtree(state_dir)  # of an earlier run
+        state_dir = state.service_in(conditions.run_dir) if conditions.save_every is not None else None
         with errors.status(f"loading {settings.model}"):
             url = stack.enter_context(LocalService(model=settings.model, state_dir=state_dir)).url
     uploads = Uploads(state, conditions.run_dir)
@@ -187,7 +183,7 @@ def _new_session(client: Client, settings: Settings, conditions: Conditions, sta
 def _begin(session: Session, state: RunState, conditions: Conditions) -> None:
     """Go back to the latest checkpoint, without one to the beginning, and on from there in a new session."""
     if state.checkpoint_id is None:
-        set_metrics_aside(conditions.run_dir)
+        keep_earlier(conditions.run_dir, state.service_in(conditions.run_dir))
     state.return_to_checkpoint()
     state.open_session(session.id)
     state.save(conditions.run_dir)
@@ -237,19 +233,3 @@ def _remember_stop_if_possible(state: RunState, conditions: Conditions) -> None:
         errors.print(
             f"warning: the session is stopped, which is not in run.json: {error}", style="yellow", markup=False
         )
-
-
-def save_weights(client: Client, run: Run, settings: Settings, conditions: Conditions) -> dict[str, Any]:
-    """Save the trained weights, and fetch them where asked."""
-    wanted = conditions.save
-    if wanted is None:
-        wanted = conditions.download is not None or not is_loopback(client.base_url)
-    if not wanted:
-        return {}
-    with errors.status("saving the trained weights"):
-        saved = run.save_weights()
-    found: dict[str, Any] = {"checkpoint": saved.id}
-    if conditions.download is not None:
-        variant = "merged" if settings.lora_rank is None else "adapter"
-        found["files"] = [str(path) for path in client.download(saved.id, conditions.download, variant=variant)]
-    return found

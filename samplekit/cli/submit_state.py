@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import orjson
 
+from samplekit.cli.submit_folder import STATE
 from samplekit.errors import FileFormatError, SampleError
 from samplekit.files import write_whole
 
@@ -69,7 +70,7 @@ class RunState:
     @staticmethod
     def path_in(folder: Path) -> Path:
         """Give where a run's folder keeps it."""
-        return folder / "run.json"
+        return folder / STATE
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -106,7 +107,7 @@ class RunState:
         Raises:
             FileFormatError: it cannot be written.
         """
-        trial = self.path_in(folder).with_suffix(".trial")
+        trial = folder / f".run.{uuid.uuid4().hex}.trial"
         self._write(folder, trial)
         trial.unlink()
 
@@ -121,6 +122,15 @@ class RunState:
     def finished(self) -> bool:
         """Whether the run is over."""
         return self.complete and self.stopped
+
+    @property
+    def can_fetch(self) -> bool:
+        """Whether weights were saved that are not fetched."""
+        return "checkpoint" in self.saved and "files" not in self.saved
+
+    def service_in(self, folder: Path) -> Path:
+        """Give where a local service of this run alone keeps its state: no other program's files are in the way."""
+        return folder / f"service-{self.id}"
 
     @property
     def is_resumable(self) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from samplekit.errors import FileFormatError, MissingExtraError
-from samplekit.files.lines import read_objects, write_whole
+from samplekit.errors import MissingExtraError
+from samplekit.files.lines import write_whole
 from samplekit.files.samples import write_samples
 from samplekit.sample import Sample
 
@@ -33,18 +33,32 @@ class RunFolder:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self._metrics_path = self.path / "metrics.jsonl"
-        self.metrics = [] if resume_at is None else self._logged_until(resume_at)
-        with write_whole(self._metrics_path) as stream:
-            stream.writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.metrics)
+        self.metrics: list[dict[str, Any]] = []
+        if resume_at is not None and self._metrics_path.exists():
+            self._keep_until(resume_at)
+        else:
+            with write_whole(self._metrics_path):
+                pass
 
-    def _logged_until(self, step: int) -> list[dict[str, Any]]:
-        """Read the rows of steps up to one; a line cut short by a crash, and what follows it, is left out."""
-        found: list[dict[str, Any]] = []
-        for _, row in read_objects(self._metrics_path) if self._metrics_path.exists() else ():
-            if isinstance(row, FileFormatError) or row.get("step", 0) > step:
-                break
-            found.append(row)
-        return found
+    def _keep_until(self, step: int) -> None:
+        """Keep the rows of steps up to one; a line cut short by a crash, and what follows it, is cut off.
+
+        What is kept is not written again: where a disk has filled up there is no room to.
+        """
+        size = 0
+        with self._metrics_path.open("r+b") as stream:
+            for line in stream:
+                row = _row_of(line)
+                if row is None or not _is_until(row.get("step", 0), step):
+                    break
+                self.metrics.append(row)
+                size += len(line)
+            stream.truncate(size)
+
+    @property
+    def losses(self) -> list[tuple[float, float]]:
+        """Steps that trained and their losses: rows of scores have none."""
+        return [(row["step"], row["loss"]) for row in self.metrics if isinstance(row.get("loss"), int | float)]
 
     def write_samples(self, samples: Iterable[Sample], lock: Mapping[str, Any]) -> Path:
         """Write what will train, and its lock, before the first step."""
@@ -76,7 +90,7 @@ class RunFolder:
             ) from error
         figure: Any = Figure(figsize=(7, 4), layout="constrained")
         axes: Any = figure.add_subplot()
-        axes.plot([row["step"] for row in self.metrics], [row["loss"] for row in self.metrics], label="training", lw=1)
+        axes.plot([step for step, _ in self.losses], [loss for _, loss in self.losses], label="training", lw=1)
         axes.plot(list(held_out), list(held_out.values()), "o--", label="held out")
         axes.set(xlabel="step", ylabel=label)
         axes.legend()
@@ -85,3 +99,16 @@ class RunFolder:
         with write_whole(path) as stream:
             figure.savefig(stream, format="svg", metadata={"Date": None})
         return path
+
+
+def _row_of(line: bytes) -> dict[str, Any] | None:
+    """Read a row, None where it is none or was cut short: with its end a row is whole."""
+    try:
+        row: Any = orjson.loads(line) if line.endswith(b"\n") else None
+    except orjson.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _is_until(found: object, step: int) -> bool:
+    return isinstance(found, int | float) and found <= step
