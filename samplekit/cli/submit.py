@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from samplekit.checks import Report
 from samplekit.cli.screen import errors, load_template, number_of, print_json, progress
 from samplekit.cli.submit_cadence import Cadence, Keys
 from samplekit.cli.submit_folder import FolderName, default_folder, held_folder, make_writable
-from samplekit.cli.submit_logs import Log, Logs, tensorboard_log, wandb_log
+from samplekit.cli.submit_logs import Logs, Place, tensorboard_log, wandb_log
 from samplekit.cli.submit_plan import (
     LOSS_NAMES,
     SCHEDULES,
@@ -217,13 +216,13 @@ def _cadence(conditions: Conditions, plan: Plan) -> Cadence:
 
 def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, state: RunState) -> Logs:
     """Open the other places that metrics go to."""
-    opened: list[tuple[Log, Callable[[], None]]] = []
+    places: list[Place] = []
     if conditions.wandb is not None:
-        opened.append(wandb_log(conditions.wandb, asdict(settings), conditions.run_dir, state.id))
+        places.append(wandb_log(conditions.wandb, asdict(settings), conditions.run_dir, state.id))
     if conditions.tensorboard:
-        opened.append(tensorboard_log(conditions.run_dir))
-    for _, close in opened:
-        stack.callback(close)
-    logs = Logs([log for log, _ in opened])
+        places.append(tensorboard_log(conditions.run_dir))
+    for place in places:
+        stack.callback(place.close)
+    logs = Logs([place.log for place in places])
     stack.callback(logs.give)  # what an interrupt left: after the session has stopped, for their code takes its time
     return logs

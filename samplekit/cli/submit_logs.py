@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from samplekit.cli.screen import errors
 from samplekit.errors import MissingExtraError
 
 Log = Callable[[int, dict[str, float]], None]
@@ -34,20 +36,65 @@ class Logs:
             del self._rows[place]
 
 
-def wandb_log(project: str, settings: Mapping[str, Any], folder: Path, run: str) -> tuple[Log, Callable[[], None]]:
-    """Open a run at Weights & Biases, or go on with it; give what logs to it and what ends it.
+class Place:
+    """A place of others: its first fault is told and ends nothing, for metrics.jsonl is the record."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._is_lost = name, False
+        self._log: Log | None = None
+        self._close: Callable[[], object] | None = None
+
+    def open(self, opening: Callable[[], tuple[Log, Callable[[], object]]]) -> Place:
+        """Take what logs to it and what ends it."""
+        with self._borne():
+            self._log, self._close = opening()
+        return self
+
+    def log(self, step: int, row: dict[str, float]) -> None:
+        """Give it a row, unless it is lost."""
+        if self._log is not None and not self._is_lost:
+            with self._borne():
+                self._log(step, row)
+
+    def close(self) -> None:
+        """End it; what was given before a fault may still be sent."""
+        if self._close is not None:
+            with self._borne():
+                self._close()
+
+    @contextlib.contextmanager
+    def _borne(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - code of others raises what it likes
+            if not self._is_lost:
+                why = next(iter(str(error).splitlines()), "")
+                errors.print(
+                    f"warning: {self._name} failed and is given nothing more ({type(error).__name__}: {why}); "
+                    "metrics.jsonl has every row",
+                    style="yellow",
+                    markup=False,
+                )
+            self._is_lost = True
+
+
+def wandb_log(project: str, settings: Mapping[str, Any], folder: Path, run: str) -> Place:
+    """Open a run at Weights & Biases, or go on with it.
 
     Raises:
         MissingExtraError: the package is not installed.
     """
-    opened: Any = _load("wandb", "wandb").init(
-        project=project, config=dict(settings), dir=str(folder), id=run, resume="allow"
-    )
-    return lambda step, row: opened.log(row, step=step), opened.finish
+    module = _load("wandb", "wandb")
+
+    def opening() -> tuple[Log, Callable[[], object]]:
+        opened: Any = module.init(project=project, config=dict(settings), dir=str(folder), id=run, resume="allow")
+        return lambda step, row: opened.log(row, step=step), opened.finish
+
+    return Place("Weights & Biases").open(opening)
 
 
-def tensorboard_log(folder: Path) -> tuple[Log, Callable[[], None]]:
-    """Open TensorBoard's files in the run's folder at the first row; give what logs to them and what closes them.
+def tensorboard_log(folder: Path) -> Place:
+    """Write TensorBoard's files in the run's folder, opened at the first row.
 
     Raises:
         MissingExtraError: the package is not installed.
@@ -67,7 +114,7 @@ def tensorboard_log(folder: Path) -> tuple[Log, Callable[[], None]]:
         for writer in writers:
             writer.close()
 
-    return log, close
+    return Place("TensorBoard").open(lambda: (log, close))
 
 
 def _load(module: str, packages: str) -> Any:  # noqa: ANN401 - a module

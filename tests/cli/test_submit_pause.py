@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from samplekit.cli.submit_logs import Logs
 from samplekit.cli.submit_state import RunState
 
 
@@ -110,33 +109,6 @@ def test_code_of_others_stands_in_no_way_of_the_checkpoint(submit, service, tmp_
     assert [row["step"] for row in losses(tmp_path)] == [1, 2, 3, 4]
     state = RunState.read(tmp_path / "run")
     assert (state.step, state.checkpoint_step, state.stopped) == (4, 4, True)
-
-
-def test_a_row_is_given_to_each_place_once_however_often_it_is_taken():
-    given = []
-    logs = Logs([lambda step, row: given.append((1, step, row)), lambda step, row: given.append((2, step, row))])
-    rows = [(step, {name: float(step)}) for step in range(50) for name in ("loss", "held_out_loss")]
-    for step, row in rows:
-        for _ in range(3):
-            logs.add(step, row)
-            logs.give()
-    assert given == [(place, step, row) for step, row in rows for place in (1, 2)]
-
-
-def test_a_place_that_was_interrupted_is_not_given_the_same_row_again_and_the_next_one_is():
-    given = []
-
-    def interrupted(step, _):
-        given.append(("a", step))
-        raise KeyboardInterrupt
-
-    logs = Logs([interrupted, lambda step, _: given.append(("b", step))])
-    logs.add(1, {"loss": 1.0})
-    with pytest.raises(KeyboardInterrupt):
-        logs.give()
-    logs.add(1, {"loss": 1.0})
-    logs.give()
-    assert given == [("a", 1), ("b", 1)]
 
 
 def test_steps_of_somebody_else_in_the_session_are_noticed_by_the_next_process_too(submit, service, tmp_path):
