@@ -12,7 +12,7 @@ from samplekit.client.flows import Terms, request_for, resources_request, sessio
 from samplekit.client.offers import limits_of, model_to_train, models_or_none, require_offered, settle
 from samplekit.client.plans import OpenSession, ResourcesPlan, SessionPlan
 from samplekit.client.steps import FREE, held
-from samplekit.client.stopping import stop_resources, stop_session
+from samplekit.client.stopping import Heard, heed_nothing, stop_resources, stop_session
 from samplekit.errors import ServiceError
 from samplekit.wire import names
 from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle, short_status
@@ -70,10 +70,17 @@ def open_session(terms: Terms, plan: SessionPlan) -> Flow[OpenSession]:
     return (yield from _create(terms, _RESOURCES, f"for {plan.base_model}", plan.resources_body(), use))
 
 
-def open_session_on(terms: Terms, resources: Lifecycle, plan: SessionPlan) -> Flow[OpenSession]:
-    """Wait until resources are ready and create a session on them; leaving it will not stop them."""
+def open_session_on(terms: Terms, resources: Lifecycle, plan: SessionPlan, heard: Heard) -> Flow[OpenSession]:
+    """Wait until resources are ready and create a session on them; leaving it will not stop them.
+
+    Args:
+        terms: clock, chance, retries.
+        resources: as they were last heard of.
+        plan: what the session should be.
+        heard: is told of the resources whenever the service says something of them.
+    """
     plan, models = yield from settle(terms, replace(plan, base_model=resources.base_model))
-    yield from wait_for_resources(terms, resources.id)
+    yield from wait_for_resources(terms, resources.id, heard=heard)
     made = yield from _session_on(terms, resources.id, plan, models, _SESSION)
     return replace(made, stops_resources=False)
 
@@ -116,18 +123,20 @@ def find_resources(terms: Terms, resources_id: str) -> Flow[Lifecycle]:
     return terms.call(resources_request(resources_id), parse_lifecycle)
 
 
-def wait_for_resources(terms: Terms, resources_id: str, timeout: float = OPEN_SECONDS) -> Flow[Lifecycle]:
-    """Wait until resources are ready."""
+def wait_for_resources(
+    terms: Terms, resources_id: str, timeout: float = OPEN_SECONDS, heard: Heard = heed_nothing
+) -> Flow[Lifecycle]:
+    """Wait until resources are ready, for so many seconds; ``heard`` is told of them whenever they are asked for."""
     dead = frozenset({*names.INACTIVE_RESOURCES})
     what, request = f"model resources {resources_id}", resources_request(resources_id)
-    return (yield from _wait_until(terms, what, request, ResourcesStatus.READY, dead, timeout))
+    return (yield from _wait_until(terms, what, request, ResourcesStatus.READY, dead, timeout, heard))
 
 
 def wait_for_session(terms: Terms, session_id: str) -> Flow[Lifecycle]:
     """Wait until a session runs."""
     dead = frozenset({*names.INACTIVE_SESSIONS, SessionStatus.STOPPING})
     what, request = f"training session {session_id}", session_request(session_id)
-    return (yield from _wait_until(terms, what, request, SessionStatus.RUNNING, dead, OPEN_SECONDS))
+    return (yield from _wait_until(terms, what, request, SessionStatus.RUNNING, dead, OPEN_SECONDS, heed_nothing))
 
 
 def _create(
@@ -167,7 +176,7 @@ def _stops_with_them(terms: Terms, session_id: str) -> Flow[None]:
 
 
 def _wait_until(
-    terms: Terms, what: str, request: Request, wanted: str, dead: frozenset[str], timeout: float
+    terms: Terms, what: str, request: Request, wanted: str, dead: frozenset[str], timeout: float, heard: Heard
 ) -> Flow[Lifecycle]:
     """Poll resources or a session until they have the status wanted.
 
@@ -175,11 +184,16 @@ def _wait_until(
         EndedError: they reached a status from which they never will.
         ServiceError: the time is over.
     """
+
+    def ended(found: Lifecycle) -> bool:
+        heard(found)
+        return found.status == wanted or found.status in dead
+
     now = terms.runtime.clock()
     answer = yield from poll(
         request,
         parse_lifecycle,
-        lambda found: found.status == wanted or found.status in dead,
+        ended,
         terms.runtime,
         since=now,
         deadline=now + timeout,

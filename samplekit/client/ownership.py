@@ -16,10 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 class Reminder:
-    """Warns of one running session, once: when its holder is dropped, when the process ends, or when told to."""
+    """Warns of one running session, once: when its holder is dropped, when the process ends, or when told to.
 
-    def __init__(self, holder: object, message: str) -> None:
+    Attributes:
+        resources_id: what it is on, or is.
+    """
+
+    def __init__(self, holder: object, resources_id: str, message: str) -> None:
         """Watch ``holder``, which must not be kept alive by this reminder."""
+        self.resources_id = resources_id
         self._finalizer = weakref.finalize(holder, _warn, message)
 
     def cancel(self) -> None:
@@ -48,6 +53,7 @@ class Reminders:
             stop = f"{names.STOP_SESSION.method} {self._base_url}{names.STOP_SESSION.path(session_id=opened.id)}"
         return self._add(
             holder,
+            opened.resources_id,
             f"session {opened.id} on model resources {opened.resources_id} was never stopped and may cost until it is: "
             "use 'with client.session(...) as session', session.stop(), or session.detach() to let it run on; "
             f"to stop it now, {stop}",
@@ -57,6 +63,7 @@ class Reminders:
         """Watch over resources."""
         return self._add(
             holder,
+            resources_id,
             f"model resources {resources_id} were never stopped and may cost until they are: use 'with "
             "client.create_resources(...) as resources', resources.stop(), or resources.detach() to let them run on; "
             f"to stop them now, {self._stop_request(resources_id)}",
@@ -66,8 +73,14 @@ class Reminders:
         stop = names.STOP_RESOURCES
         return f"{stop.method} {self._base_url}{stop.path(resources_id=resources_id)}?force=true"
 
-    def _add(self, holder: object, message: str) -> Reminder:
-        reminder = Reminder(holder, message)
+    def forget(self, resources_id: str) -> None:
+        """Warn no more of resources that were stopped, nor of any session that was on them and stopped with them."""
+        for reminder in list(self._known):
+            if reminder.resources_id == resources_id:
+                reminder.cancel()
+
+    def _add(self, holder: object, resources_id: str, message: str) -> Reminder:
+        reminder = Reminder(holder, resources_id, message)
         self._known.add(reminder)
         return reminder
 

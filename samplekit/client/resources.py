@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from samplekit.client import opening, upkeep
@@ -12,6 +13,7 @@ from samplekit.client.session import Session
 from samplekit.client.settings import positive
 from samplekit.client.stopping import stop_resources
 from samplekit.wire.lifecycles import parse_lifecycle, short_status
+from samplekit.wire.names import ResourcesStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from samplekit.client.drivers import AsyncDriver, BlockingDriver
     from samplekit.client.flows import Terms
     from samplekit.client.ownership import Reminders
+    from samplekit.client.plans import OpenSession
     from samplekit.client.steps import Flow
     from samplekit.wire.lifecycles import Lifecycle
 
@@ -59,12 +62,27 @@ class ResourcesState:
         if self._reminder is not None:
             self._reminder.cancel()
 
-    def _look_flow(self) -> Flow[Lifecycle]:
-        return self._terms.call(resources_request(self.id), parse_lifecycle)
+    def _heard(self, found: Lifecycle | None) -> None:
+        """Keep what the service says of them; None where it does not know them any more."""
+        self.info = found or replace(self.info, status=ResourcesStatus.STOPPED)
+
+    def _look_flow(self) -> Flow[str]:
+        self._heard((yield from self._terms.call(resources_request(self.id), parse_lifecycle)))
+        return self.status
+
+    def _wait_flow(self, timeout: float) -> Flow[None]:
+        yield from opening.wait_for_resources(self._terms, self.id, positive("timeout", timeout), self._heard)
+
+    def _extend_flow(self, seconds: int) -> Flow[None]:
+        self._heard((yield from upkeep.extend_expiry(self._terms, self.id, seconds)))
+
+    def _session_flow(self, plan: SessionPlan) -> Flow[OpenSession]:
+        return opening.open_session_on(self._terms, self.info, plan, self._heard)
 
     def _stop_flow(self) -> Flow[None]:
         self.detach()  # what follows stops them, or says why it could not
-        return stop_resources(self._terms, self.id)
+        yield from stop_resources(self._terms, self.id, heard=self._heard)
+        self._reminders.forget(self.id)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.base_model}: {self.status}>"
@@ -81,8 +99,7 @@ class Resources(ResourcesState):
 
     def refresh(self) -> str:
         """Ask for the status."""
-        self.info = self._driver.run(self._look_flow())
-        return self.status
+        return self._driver.run(self._look_flow())
 
     def wait(self, timeout: float = opening.OPEN_SECONDS) -> None:
         """Wait until sessions can be created on them.
@@ -90,11 +107,11 @@ class Resources(ResourcesState):
         Raises:
             ServiceError: they never will be, or not within the timeout (seconds).
         """
-        self.info = self._driver.run(opening.wait_for_resources(self._terms, self.id, positive("timeout", timeout)))
+        self._driver.run(self._wait_flow(timeout))
 
     def extend(self, seconds: int) -> None:
         """Keep them up for at least so many seconds (60 to 86,400) from now."""
-        self.info = self._driver.run(upkeep.extend_expiry(self._terms, self.id, seconds))
+        self._driver.run(self._extend_flow(seconds))
 
     def session(
         self,
@@ -114,7 +131,7 @@ class Resources(ResourcesState):
             None, lora_rank, lora_alpha, lora_seed, 1, name, resume_from,
             lora_dropout, lora_train_unembed, metadata, load_optimizer,
         )  # fmt: skip
-        opened = self._driver.run(opening.open_session_on(self._terms, self.info, plan))
+        opened = self._driver.run(self._session_flow(plan))
         return Session(opened, self._terms, self._driver, self._reminders)
 
     def stop(self) -> None:
@@ -142,8 +159,7 @@ class AsyncResources(ResourcesState):
 
     async def refresh(self) -> str:
         """Ask for the status."""
-        self.info = await self._driver.run(self._look_flow())
-        return self.status
+        return await self._driver.run(self._look_flow())
 
     async def wait(self, timeout: float = opening.OPEN_SECONDS) -> None:
         """Wait until sessions can be created on them.
@@ -151,13 +167,11 @@ class AsyncResources(ResourcesState):
         Raises:
             ServiceError: they never will be, or not within the timeout (seconds).
         """
-        self.info = await self._driver.run(
-            opening.wait_for_resources(self._terms, self.id, positive("timeout", timeout))
-        )
+        await self._driver.run(self._wait_flow(timeout))
 
     async def extend(self, seconds: int) -> None:
         """Keep them up for at least so many seconds (60 to 86,400) from now."""
-        self.info = await self._driver.run(upkeep.extend_expiry(self._terms, self.id, seconds))
+        await self._driver.run(self._extend_flow(seconds))
 
     async def session(
         self,
@@ -177,7 +191,7 @@ class AsyncResources(ResourcesState):
             None, lora_rank, lora_alpha, lora_seed, 1, name, resume_from,
             lora_dropout, lora_train_unembed, metadata, load_optimizer,
         )  # fmt: skip
-        opened = await self._driver.run(opening.open_session_on(self._terms, self.info, plan))
+        opened = await self._driver.run(self._session_flow(plan))
         return AsyncSession(opened, self._terms, self._driver, self._reminders)
 
     async def stop(self) -> None:

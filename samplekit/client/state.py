@@ -39,7 +39,7 @@ class SessionState:
     """
 
     def __init__(self, opened: OpenSession, terms: Terms, reminders: Reminders) -> None:
-        self._opened, self._terms = opened, terms
+        self._opened, self._terms, self._reminders = opened, terms, reminders
         self._uncollected = Uncollected()
         self._left = False
         self._stops = opened.owned
@@ -149,8 +149,10 @@ class SessionState:
     def _stop_flow(self) -> Flow[None]:
         """Stop the session, and the resources if we made them, even where the session cannot be stopped."""
         if self._opened.owned and self._opened.stops_resources:
-            return stop_all(self._terms, self.id, self._opened.resources_id)
-        return stop_session(self._terms, self.id)
+            yield from stop_all(self._terms, self.id, self.resources_id)
+            self._reminders.forget(self.resources_id)
+        else:
+            yield from stop_session(self._terms, self.id)
 
     def _leave_flow(self, *, orderly: bool) -> Flow[Leftovers]:
         """Stop what was created, after what was submitted has finished; at once where an error ends the block."""

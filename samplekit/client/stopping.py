@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from samplekit.client.exchange import poll
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
@@ -13,16 +13,23 @@ from samplekit.wire import names
 from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from samplekit.client.steps import Flow, Request
 
 STOP_SECONDS = 300.0
+Heard: TypeAlias = "Callable[[Lifecycle | None], None]"
+
+
+def heed_nothing(_: Lifecycle | None) -> None:
+    """Keep nothing of what is heard."""
 
 
 def stop_session(terms: Terms, session_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
     """Stop a session and wait until it is inactive, even where the task is cancelled meanwhile."""
     request = request_for(names.STOP_SESSION, f"stop training session {session_id}", session_id=session_id)
     inactive = frozenset({*names.INACTIVE_SESSIONS})
-    yield from held(_stop(terms, request, session_request(session_id), inactive, timeout), pauses=True)
+    yield from held(_stop(terms, request, session_request(session_id), inactive, timeout, heed_nothing), pauses=True)
 
 
 def stop_all(terms: Terms, session_id: str, resources_id: str) -> Flow[None]:
@@ -39,15 +46,27 @@ def stop_all(terms: Terms, session_id: str, resources_id: str) -> Flow[None]:
     yield from stop_resources(terms, resources_id)
 
 
-def stop_resources(terms: Terms, resources_id: str, timeout: float = STOP_SECONDS) -> Flow[None]:
-    """Stop resources with every session on them, and wait until they cost nothing more, cancelled or not."""
+def stop_resources(
+    terms: Terms, resources_id: str, timeout: float = STOP_SECONDS, heard: Heard = heed_nothing
+) -> Flow[None]:
+    """Stop resources with every session on them, and wait until they cost nothing more, cancelled or not.
+
+    Args:
+        terms: clock, chance, retries.
+        resources_id: the resources.
+        timeout: seconds to wait until they are stopped.
+        heard: is told what the service says of them, whenever it does; None where it does not know them any more.
+    """
     what = f"stop model resources {resources_id}"
     request = request_for(names.STOP_RESOURCES, what, query={"force": "true"}, resources_id=resources_id)
     look = resources_request(resources_id)
-    yield from held(_stop(terms, request, look, frozenset({*names.INACTIVE_RESOURCES}), timeout), pauses=True)
+    inactive = frozenset({*names.INACTIVE_RESOURCES})
+    yield from held(_stop(terms, request, look, inactive, timeout, heard), pauses=True)
 
 
-def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str], timeout: float) -> Flow[None]:
+def _stop(
+    terms: Terms, request: Request, look: Request, inactive: frozenset[str], timeout: float, heard: Heard
+) -> Flow[None]:
     """Ask to stop, whatever became of the request look whether it stopped, and ask once more if not."""
     request = replace(request, subject=look.subject)
     for last in (False, True):
@@ -57,6 +76,7 @@ def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str
             if isinstance(error, ConnectionFailedError) and not error.sent:
                 raise error.reworded(f"{error.message}; unless the service has ended, it may still cost") from error
             state = yield from _look(terms, look)
+            heard(state)
             if state is None or state.status in inactive:
                 return
             if last or (isinstance(error, StatusError) and error.status < 500):
@@ -64,14 +84,19 @@ def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str
             answer = state
         else:
             break
-    if answer.status in inactive:
+
+    def finished(state: Lifecycle) -> bool:
+        heard(state)
+        return state.status in inactive
+
+    if finished(answer):
         return
     now = terms.runtime.clock()
     try:
         found = yield from poll(
             look,
             parse_lifecycle,
-            lambda state: state.status in inactive,
+            finished,
             terms.runtime,
             since=now - names.NOT_FOUND_GRACE,
             deadline=now + timeout,
@@ -79,6 +104,7 @@ def _stop(terms: Terms, request: Request, look: Request, inactive: frozenset[str
         )
     except StatusError as error:
         if error.status == 404:  # gone altogether
+            heard(None)
             return
         raise
     if found is None:
