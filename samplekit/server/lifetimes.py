@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from samplekit.server.refusals import invalid
 from samplekit.wire.names import INACTIVE_RESOURCES, ResourcesStatus, SessionStatus
@@ -51,6 +51,12 @@ class Lifetimes:
         """Record a session as it is now."""
         if self._state is not None:
             self._state.keep_session(session)
+
+    def change(self, session: Session, **changes: Any) -> None:  # noqa: ANN401 - any of its members
+        """Change a session, once that is recorded."""
+        self.keep_session(dataclasses.replace(session, **changes))
+        for name, value in changes.items():
+            setattr(session, name, value)
 
     def resume(self, session: Session) -> None:
         """Go on with a session of an earlier process: bring its model back, and run what was accepted."""
@@ -109,8 +115,7 @@ class Lifetimes:
         """Stop a session: the operation that runs is finished, those that wait fail."""
         if not session.is_active:
             return
-        session.status, session.updated_at = SessionStatus.STOPPING, self._clock()
-        self.keep_session(session)
+        self.change(session, status=SessionStatus.STOPPING, updated_at=self._clock())
         self._runner.stop(session)
 
     def _prolong(self, resources: Resources) -> None:
@@ -118,7 +123,7 @@ class Lifetimes:
 
     def _expire(self, resources: Resources) -> None:
         active = self._active_on(resources)
-        if any(session.runner is not None for session in active):
+        if any(session.runner is not None or session.queue for session in active):
             return
         # Recorded first: a service that starts between the two stops sessions whose resources are.
         self._end(resources)

@@ -15,7 +15,7 @@ from samplekit.server.planning import plan_operation
 from samplekit.server.records import Operation
 from samplekit.server.refusals import Refusal, invalid, not_found
 from samplekit.server.requests import MAX_BODY_BYTES, json_response, receive_bytes, service_of
-from samplekit.wire.names import IDEMPOTENCY_KEY, OperationKind
+from samplekit.wire.names import IDEMPOTENCY_KEY, SHOULD_RETRY, OperationKind
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -60,6 +60,9 @@ async def get_operation(request: Request) -> Response:
         raise not_found(f"{request.path_params['kind']} operation of this session", identifier)
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(operation.finished.wait(), POLL_WAIT)
+    if operation.outcome is None and session.error:
+        # Neither FAILED nor COMPLETED: it may yet be either. Nothing will come of asking again before a new start.
+        raise Refusal(503, f"{operation.kind} {operation.id} has not ended: {session.error}", {SHOULD_RETRY: "false"})
     return await _shown(service, operation)
 
 

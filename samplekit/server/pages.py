@@ -20,7 +20,7 @@ class Lived(Protocol):
     """What has a life on the service: resources and sessions."""
 
     @property
-    def status(self) -> str:
+    def shown_status(self) -> str:
         """Where it stands."""
         ...
 
@@ -46,7 +46,7 @@ def chosen(request: Request, items: Iterable[AnyLived]) -> list[AnyLived]:
     if request.query_params.get("created_by", "me") not in {"me", CREATED_BY}:
         return []
     wanted = {name for value in request.query_params.getlist("status") for name in value.split(",")}
-    return [item for item in items if not wanted or item.status in wanted]
+    return [item for item in items if not wanted or item.shown_status in wanted]
 
 
 def page(request: Request, items: Sequence[Listed]) -> dict[str, Any]:

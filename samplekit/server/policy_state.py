@@ -47,9 +47,12 @@ class PolicyState:
         tensors = {f"{_WEIGHT}{name}": weight for name, weight in self.weights.items()} | dict(self.optimizer)
         partial = path.with_suffix(".partial")
         counters = {"step": str(self.step), "num_passes": str(self.num_passes)}
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, counters)
-        flush(partial)
-        partial.replace(path)
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, counters)
+            flush(partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)  # half a policy takes the room that the next try needs
         flush(path.parent)
 
     @classmethod

@@ -144,6 +144,11 @@ class Resources:
     status: ResourcesStatus = ResourcesStatus.READY
     updated_at: float = 0.0
 
+    @property
+    def shown_status(self) -> ResourcesStatus:
+        """Where they stand, for requests."""
+        return self.status
+
     def to_wire(self) -> dict[str, Any]:
         """Show the resources as the protocol does."""
         shown: dict[str, Any] = {
@@ -166,7 +171,12 @@ class Resources:
 
 @dataclass
 class Session:
-    """A training session with its model and its queue."""
+    """A training session with its model and its queue.
+
+    Attributes:
+        status: as it is recorded; what is shown besides is ERROR, while there is an error.
+        error: why this process cannot go on with it; not recorded, so that the next start tries again.
+    """
 
     id: str
     resources: Resources
@@ -190,15 +200,20 @@ class Session:
 
     @property
     def is_active(self) -> bool:
-        """Whether the session still holds a model."""
+        """Whether the session has not ended."""
         return self.status not in INACTIVE_SESSIONS
+
+    @property
+    def shown_status(self) -> SessionStatus:
+        """Where it stands, for requests."""
+        return SessionStatus.ERROR if self.error and self.is_active else self.status
 
     def to_wire(self) -> dict[str, Any]:
         """Show the session as the protocol does; int64 values are strings there."""
         shown: dict[str, Any] = {
             "id": self.id,
             "base_model": self.resources.base_model,
-            "status": self.status,
+            "status": self.shown_status,
             "step": str(self.step),
             "model_resources_id": self.resources.id,
             "metadata": self.metadata,

@@ -7,7 +7,6 @@ policies and files, and gives back what it found; what requests look at changes 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import sqlite3
 import time
@@ -48,15 +47,17 @@ class Ended:
         outcome: how it ended, recorded where outcomes are.
         unneeded: uploads that will not be read again.
         checkpoint: what it saved.
-        lost: why the outcome could not be recorded, which ends the session; empty if it was.
         seconds: how long it ran; 0 if it never did.
     """
 
     outcome: Outcome
     unneeded: Sequence[str] = ()
     checkpoint: Checkpoint | None = None
-    lost: str = ""
     seconds: float = 0.0
+
+
+class UnrecordedError(Exception):
+    """What came of an operation could not be recorded, so it has not ended: a later start runs it again."""
 
 
 class Runner:
@@ -105,14 +106,17 @@ class Runner:
             session.runner = asyncio.create_task(self._live(session, opening=False))
 
     def stop(self, session: Session, *, final: SessionStatus = SessionStatus.STOPPED) -> None:
-        """Fail what waits in a session; it closes as ``final`` once the operation that runs has ended."""
+        """Fail what waits in a session; it closes as ``final`` once the operation that runs has ended.
+
+        That it stops is recorded already, so that a later start fails the same.
+        """
         self._drop_waiting(session, "the session was stopped before this ran")
         if session.runner is None:
             self._close_session(session, final)
 
     def fail_waiting(self, session: Session) -> None:
         """Fail what waits in a session that is over."""
-        self._drop_waiting(session, session.error or f"the session is {session.status}")
+        self._drop_waiting(session, f"the session is {session.status}")
 
     async def finish(self, sessions: Iterable[Session]) -> None:
         """Let the operation that runs end; those that have not begun stay in their queues."""
@@ -128,11 +132,12 @@ class Runner:
         try:
             if opening:
                 await self._open(session)
-            while session.queue:
+            while session.queue and not session.error:
                 await self._run(session, session.queue.popleft())
         finally:
             session.runner = None
         if session.status is SessionStatus.STOPPING:
+            self._drop_waiting(session, "the session was stopped before what came of this was recorded")
             self._close_session(session, SessionStatus.STOPPED)
 
     async def _open(self, session: Session) -> None:
@@ -141,9 +146,7 @@ class Runner:
             policy = await self._on_engine(lambda: self._make_policy(session, ended))
         except Exception as error:
             logger.exception("session %s: its model could not be made", session.id)
-            session.status, session.error = SessionStatus.ERROR, named(error)
-            self._drop_waiting(session, "the session could not be opened")
-            self._keep(session)
+            self._halt(session, f"its model could not be made ({named(error)})")
             return
         session.policy, session.step, session.version = policy, policy.step, policy.version
         if session.status is SessionStatus.CREATING:
@@ -156,18 +159,43 @@ class Runner:
         operation.is_running = True
         policy = session.policy
         try:
-            ended = await self._on_engine(lambda: self._carry_out(session, operation, policy))
+            ended = await self._ended(session, operation, policy)
         except asyncio.CancelledError:  # the service closes before its turn came
             operation.is_running = False
             session.queue.appendleft(operation)
             raise
-        except Exception as error:  # noqa: BLE001 - it is logged there
-            ended = self._recorded(session, operation, failure_of(operation, error), None)
-        if policy is not None and not ended.lost:  # the policy is at rest
+        except UnrecordedError as error:
+            operation.is_running = False
+            session.queue.appendleft(operation)
+            self._halt(session, str(error))
+            return
+        if policy is not None:  # it is at rest
             session.step, session.version = policy.step, policy.version
         self._apply(session, operation, ended)
-        if session.status is SessionStatus.ERROR:
-            self.fail_waiting(session)
+
+    async def _ended(self, session: Session, operation: Operation, policy: Policy | None) -> Ended:
+        try:
+            return await self._on_engine(lambda: self._carry_out(session, operation, policy))
+        except UnrecordedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is logged there
+            outcome = failure_of(operation, error)
+            return Ended(outcome, self._recorded(session, operation, outcome, None))
+
+    def _halt(self, session: Session, why: str) -> None:
+        """End work on a session that this process cannot go on with.
+
+        Nothing of that is recorded: with a state directory its operations wait for the next start, which tries again.
+        """
+        session.policy = None
+        if self._state is None:
+            session.status, session.error = SessionStatus.ERROR, why
+            self._drop_waiting(session, why)
+        else:
+            session.error = (
+                f"{why}: put that right and start the service again, which goes on with what was recorded, or stop "
+                "the session"
+            )
 
     async def _on_engine(self, work: Callable[[], Result]) -> Result:
         """Do something on the engine thread.
@@ -202,30 +230,31 @@ class Runner:
             output = work(policy)
             checkpoint = output.checkpoint
             outcome = Outcome(OperationStatus.COMPLETED, self._encode(session, output))
+        except UnrecordedError:
+            raise
         except Exception as error:  # noqa: BLE001 - it is logged there
             outcome = failure_of(operation, error)
-        ended = self._recorded(session, operation, outcome, policy)
-        saved = None if ended.lost else checkpoint
-        return dataclasses.replace(ended, checkpoint=saved, seconds=time.perf_counter() - started)
+        unneeded = self._recorded(session, operation, outcome, policy)
+        return Ended(outcome, unneeded, checkpoint, time.perf_counter() - started)
 
-    def _recorded(self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None) -> Ended:
-        """Record an outcome where outcomes are recorded; one that cannot be is none, and ends the session."""
+    def _recorded(
+        self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None
+    ) -> Sequence[str]:
+        """Record an outcome where outcomes are recorded, and give the uploads that will not be read again.
+
+        Raises:
+            UnrecordedError: it cannot be, so it is none.
+        """
         if self._state is None:
-            return Ended(outcome, [] if operation.payload_id is None else [operation.payload_id])
+            return [] if operation.payload_id is None else [operation.payload_id]
         try:
-            return Ended(outcome, self._state.settle(session.id, operation, outcome, policy))
+            return self._state.settle(session.id, operation, outcome, policy)
         except Exception as error:
             logger.exception("session %s: its state cannot be written", session.id)
-            lost = (
-                f"the state directory cannot be written ({named(error)}): free its disk and start the service "
-                "again, which goes on from the last outcome that was recorded"
-            )
-            return Ended(Outcome.failed(OperationErrorCode.INTERNAL_ERROR, lost), lost=lost)
+            raise UnrecordedError(f"the state directory cannot be written ({named(error)})") from error
 
     def _apply(self, session: Session, operation: Operation, ended: Ended) -> None:
         """Show how an operation ended."""
-        if ended.lost:
-            session.status, session.error = SessionStatus.ERROR, ended.lost
         if ended.checkpoint is not None:
             for listed in (session.checkpoints, self._checkpoints.records):
                 listed[ended.checkpoint.id] = ended.checkpoint
@@ -238,21 +267,31 @@ class Runner:
             self._discard(payload_id)
 
     def _encode(self, session: Session, output: Output) -> bytes:
-        """Give the result as JSON, its large members in a payload where it would grow over the inline limit."""
+        """Give the result as JSON, its large members in a payload where it would grow over the inline limit.
+
+        Raises:
+            UnrecordedError: the payload cannot be written, while the policy has changed: it did not fail either.
+        """
         encoded = orjson.dumps({**output.inline, **output.large}, option=orjson.OPT_SERIALIZE_NUMPY)
         if len(encoded) <= INLINE_LIMIT_BYTES or not output.large:
             return encoded
-        payload_id = self._payloads.store(session.id, orjson.dumps(output.large, option=orjson.OPT_SERIALIZE_NUMPY))
+        large = orjson.dumps(output.large, option=orjson.OPT_SERIALIZE_NUMPY)
+        try:
+            payload_id = self._payloads.store(session.id, large)
+        except OSError as error:
+            logger.exception("session %s: a result cannot be written", session.id)
+            raise UnrecordedError(f"a result cannot be written ({named(error)})") from error
         return orjson.dumps({**output.inline, "payload_id": payload_id})
 
     def _drop_waiting(self, session: Session, why: str) -> None:
         outcome = Outcome.failed(OperationErrorCode.SESSION_NOT_ACTIVE, why)
         while session.queue:
             operation = session.queue.popleft()
-            # What fails because the session did is not recorded: a service that starts again may do it.
-            passing = self._state is not None and session.status is SessionStatus.ERROR
-            ended = Ended(outcome) if passing else self._recorded(session, operation, outcome, None)
-            self._apply(session, operation, ended)
+            try:
+                unneeded = self._recorded(session, operation, outcome, None)
+            except UnrecordedError:  # it is logged; the next start fails it again
+                unneeded = ()
+            self._apply(session, operation, Ended(outcome, unneeded))
 
     def _discard(self, payload_id: str) -> None:
         """Drop an upload; the outcome stands where its file cannot be removed."""

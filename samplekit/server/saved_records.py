@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from samplekit.server.checkpoints import Checkpoint
 
-_PLAIN = ("id", "created_at", "display_name", "metadata", "status", "error", "updated_at", "step", "version",
+_PLAIN = ("id", "created_at", "display_name", "metadata", "status", "updated_at", "step", "version",
           "load_optimizer")  # fmt: skip
 
 

@@ -156,13 +156,13 @@ class Service:
         return session
 
     def update_session(self, session: Session, body: SessionUpdate) -> None:
-        """Rename a session or change its metadata."""
+        """Rename a session or change its metadata, once that is recorded."""
+        changed: dict[str, Any] = {"updated_at": self.clock()}
         if body.display_name is not None:
-            session.display_name = body.display_name
+            changed["display_name"] = body.display_name
         if body.metadata is not None:
-            session.metadata = {**session.metadata, **body.metadata}
-        session.updated_at = self.clock()
-        self.lifetimes.keep_session(session)
+            changed["metadata"] = {**session.metadata, **body.metadata}
+        self.lifetimes.change(session, **changed)
 
     def find_resources(self, identifier: str) -> Resources:
         """Look resources up by id."""
@@ -187,8 +187,11 @@ class Service:
 
     def refuse_inactive(self, session: Session) -> None:
         """Refuse new operations for a session that is not running."""
-        if session.status not in {SessionStatus.RUNNING, SessionStatus.CREATING}:
-            raise invalid(f"session {session.id} is {session.status}, expected RUNNING: open a new session")
+        status = session.shown_status
+        if status is SessionStatus.ERROR:
+            raise invalid(f"session {session.id} is {status}, expected RUNNING: {session.error}")
+        if status not in {SessionStatus.RUNNING, SessionStatus.CREATING}:
+            raise invalid(f"session {session.id} is {status}, expected RUNNING: open a new session")
 
     def accept(self, session: Session, operation: Operation, raw: bytes) -> None:
         """Put an operation at the end of its session's queue, once its body is in the journal where there is one."""

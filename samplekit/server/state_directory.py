@@ -51,6 +51,8 @@ CREATE TABLE IF NOT EXISTS operations (
 CREATE INDEX IF NOT EXISTS bodies ON operations (session, number) WHERE body IS NOT NULL;
 """
 
+_USED_PAYLOADS = "SELECT payload_id FROM operations WHERE session = ? AND body IS NOT NULL AND payload_id IS NOT NULL"
+
 
 class StateDirectory:
     """A folder with a journal (SQLite) and the policies of active sessions. Safe to call from any thread."""
@@ -246,7 +248,8 @@ class StateDirectory:
         chosen = (session_id, numbers.start, numbers.stop)
         found = self._db.execute(f"SELECT payload_id FROM operations {where}", chosen).fetchall()  # noqa: S608
         self._db.execute(f"UPDATE operations SET body = NULL {where}", chosen)  # noqa: S608
-        return [payload_id for (payload_id,) in found if payload_id is not None]
+        used = {name for (name,) in self._db.execute(_USED_PAYLOADS, (session_id,))}
+        return [payload_id for (payload_id,) in found if payload_id is not None and payload_id not in used]
 
     def _remove_policies(self, session_id: str, kind: str, kept: str) -> None:
         for path in self._policies.glob(f"{session_id}-*-{kind}.*"):

@@ -9,7 +9,6 @@ import time
 import httpx
 import pytest
 from plain_caller import open_plain
-from safetensors import SafetensorError
 
 import samplekit as sk
 from samplekit import SampleError, ServiceError
@@ -172,35 +171,6 @@ def test_a_service_that_was_stopped_goes_on_with_its_sessions(loaded, tmp_path):
         assert len(list((tmp_path / "policies").iterdir())) == 1
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SafetensorError("No space left on device")])
-def test_a_state_that_cannot_be_written_is_never_called_done(loaded, tmp_path, monkeypatch, error):
-    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
-        session = open_plain(http, lora={"rank": 2})
-        session.accumulate()
-
-        def full(policy_state, path):
-            time.sleep(0.5)  # long enough for the next one to be accepted
-            raise error
-
-        upload = http.post(wire.UPLOAD_URL.path(session_id=session.session_id)).json()
-        http.put(upload["upload_url"], content=json.dumps(SCORED)).raise_for_status()
-        scored = {**SCORED, "payload_id": upload["payload_id"]}
-        with monkeypatch.context() as broken:
-            broken.setattr("samplekit.server.policy_state.PolicyState.write", full)
-            answers = [session.submit("optim-step", ADAM, key=key).json()["id"] for key in ("step", "next")]
-            session.submit("forward-backward", scored, key="uploaded").raise_for_status()
-            shown, following = (session.wait("optim-step", identifier) for identifier in answers)
-        assert following["status"] == wire.OperationStatus.FAILED
-        assert shown["status"] == wire.OperationStatus.FAILED
-        assert "free its disk" in shown["error"]["message"]
-        assert state_of(http, session)[0] == wire.SessionStatus.ERROR
-    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
-        session.http = http
-        assert session.run("optim-step", ADAM, key="step")["output"] == {"step": "1"}
-        assert session.run("optim-step", ADAM, key="next")["error"]["code"] == wire.OperationErrorCode.INVALID_INPUT
-        assert session.run("forward-backward", scored, key="uploaded")["output"]["loss"] > 0  # its upload was kept
-
-
 def test_a_session_runs_though_it_cannot_be_recorded_that_it_is_open(loaded, tmp_path, monkeypatch, caplog):
     from samplekit.server.state_directory import StateDirectory
 
@@ -218,23 +188,3 @@ def test_a_session_runs_though_it_cannot_be_recorded_that_it_is_open(loaded, tmp
         assert "cannot be written" in caplog.text
         session.accumulate()
         assert session.output("optim-step", ADAM) == {"step": "1"}
-
-
-def test_a_checkpoint_whose_outcome_was_not_recorded_is_listed_once_when_it_was(loaded, tmp_path, monkeypatch):
-    from samplekit.server.state_directory import StateDirectory
-
-    def killed(*_):
-        raise OSError("killed between the files and the record")
-
-    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
-        session = open_plain(http, lora={"rank": 2})
-        monkeypatch.setattr(StateDirectory, "settle", killed)
-        session.run("training-checkpoint", {}, "training-checkpoint")
-        assert http.get(wire.LIST_CHECKPOINTS.path()).json()["data"] == []
-    monkeypatch.undo()
-    with LocalService(model=loaded, state_dir=tmp_path) as service, httpx.Client(base_url=service.url) as http:
-        session.http = http
-        done = session.run("training-checkpoint", {}, "training-checkpoint")["output"]["checkpoint"]
-        shown = http.get(wire.GET_SESSION.path(session_id=session.session_id)).json()
-        assert shown["training_checkpoints"] == [done]
-        assert [item["id"] for item in http.get(wire.LIST_CHECKPOINTS.path()).json()["data"]] == [done["id"]]
