@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from samplekit.client.exchange import poll_interval, retry_delay
+from samplekit.client.exchange import retry_delay
 from samplekit.client.faults import call_error
 from samplekit.client.flows import URL_EXPIRED, Terms, request_for
 from samplekit.client.part_files import PartFile
+from samplekit.client.polling import poll_interval
 from samplekit.client.progress import Transferred, Watch
 from samplekit.client.settings import one_of, shown, text
 from samplekit.client.steps import Failure, Fetch, Held, Outcome, Pause, Reply, Request, Work

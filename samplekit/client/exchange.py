@@ -10,13 +10,11 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.client.faults import STRANGE_ANSWER, call_error
-from samplekit.client.progress import Watch
 from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Step, Work, changed
 from samplekit.errors import ConnectionFailedError
 from samplekit.sample.kinds import shown
 from samplekit.wire import names
-from samplekit.wire.answers import AnswerError, DeepAnswerError, OperationAnswer
-from samplekit.wire.lifecycles import Lifecycle, short_status
+from samplekit.wire.answers import AnswerError, DeepAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,9 +22,8 @@ if TYPE_CHECKING:
     from samplekit.client.runtime import Runtime
 
 T = TypeVar("T")
-S = TypeVar("S", OperationAnswer, Lifecycle)
 LARGE_ANSWER_BYTES = 262_144  # parsed off the event loop
-_SHORTEST_TIMEOUT = 1.0  # seconds: what a poll gets however close the deadline is
+SHORTEST_TIMEOUT = 1.0  # seconds: what a poll gets however close the deadline is
 
 
 def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, retries: int) -> Flow[T]:
@@ -126,90 +123,6 @@ def _seconds_until(date: str, now: float) -> float | None:
         return None
 
 
-def poll(
-    request: Request,
-    parse: Callable[[bytes], S],
-    finished: Callable[[S], bool],
-    runtime: Runtime,
-    *,
-    since: float,
-    deadline: float | None,
-    retries: int,
-) -> Flow[S | None]:
-    """Ask until the answer is final; None when the deadline comes first.
-
-    Args:
-        request: a GET.
-        parse: reads an answer.
-        finished: tells whether it is final.
-        runtime: clock, chance, and who is told of progress.
-        since: when the thing asked about was created; for 10 s after it a 404 only means "not yet visible".
-        deadline: when to give up, on the runtime's clock; None for never. The first question is always asked, and a
-            last one once it has come.
-        retries: how many faults in a row to bear. A slow answer is no fault; a host that cannot be reached is.
-
-    Raises:
-        StatusError: the service said no; or its last answer before the deadline was that it knows no such thing.
-        ConnectionFailedError: too many faults in a row.
-    """
-    watch = Watch(str(request.subject or request.call), runtime)
-    try:
-        return (yield from _poll(request, parse, finished, watch, since=since, deadline=deadline, retries=retries))
-    finally:
-        watch.end()
-
-
-def _poll(
-    request: Request,
-    parse: Callable[[bytes], S],
-    finished: Callable[[S], bool],
-    watch: Watch,
-    *,
-    since: float,
-    deadline: float | None,
-    retries: int,
-) -> Flow[S | None]:
-    runtime, faults = watch.runtime, 0
-    while True:
-        value, outcome = yield from parse_outcome(request, (yield _timed(request, runtime, deadline)), parse)
-        pause = poll_interval(watch.elapsed)
-        if value is not None:
-            faults = 0
-            if finished(value):
-                return value
-            watch.tell(short_status(value.status), value.queue_position if isinstance(value, Lifecycle) else None)
-        elif outcome is not None and not _is_normal(outcome, runtime.clock() - since):
-            delay = retry_delay(request, outcome, faults, runtime)
-            if delay is None or faults >= retries:
-                raise call_error(request, outcome, tries=faults + 1)
-            pause, faults = delay, faults + 1
-        left = None if deadline is None else deadline - runtime.clock()
-        if left is not None and left <= 0:
-            if isinstance(outcome, Reply) and outcome.status == 404:
-                raise call_error(request, outcome, tries=faults + 1)
-            return None
-        yield Pause(pause if left is None else min(pause, left))  # at the deadline it is asked once more
-
-
-def poll_interval(elapsed: float) -> float:
-    """Give the seconds between two polls: 0.5 at first, a tenth of the time waited later, never over 5."""
-    return min(max(names.FIRST_POLL, elapsed / 10.0), names.MAX_POLL)
-
-
-def _is_normal(outcome: Outcome, age: float) -> bool:
-    """Tell whether a poll that gave nothing is nothing to worry about."""
-    if isinstance(outcome, Failure):
-        return outcome.timed_out
-    return outcome.status == 404 and age < names.NOT_FOUND_GRACE
-
-
-def _timed(request: Request, runtime: Runtime, deadline: float | None) -> Request:
-    """Let a request take no longer than the deadline leaves, but a moment at least."""
-    if deadline is None:
-        return request
-    return replace(request, timeout=max(deadline - runtime.clock(), _SHORTEST_TIMEOUT))
-
-
 class OutOfTimeError(Exception):
     """A flow was not done when its deadline came."""
 
@@ -230,11 +143,11 @@ def within(flow: Flow[T], deadline: float | None, runtime: Runtime) -> Flow[T]:
         if deadline is None or not isinstance(step, Request | Pause):
             return step
         left = deadline - runtime.clock()
-        if left + (_SHORTEST_TIMEOUT if isinstance(step, Request) else 0.0) <= 0.0:
+        if left + (SHORTEST_TIMEOUT if isinstance(step, Request) else 0.0) <= 0.0:
             raise OutOfTimeError
         if isinstance(step, Pause):
             return Pause(min(step.seconds, left))
-        return replace(step, timeout=min(max(left, _SHORTEST_TIMEOUT), left + _SHORTEST_TIMEOUT))
+        return replace(step, timeout=min(max(left, SHORTEST_TIMEOUT), left + SHORTEST_TIMEOUT))
 
     try:
         return (yield from changed(flow, cut))

@@ -93,6 +93,14 @@ def _status_error(request: Request, reply: Reply, times: str) -> StatusError:
     )
 
 
+def silence_of(outcome: Outcome) -> str:
+    """Say what came instead of an answer, where it was borne."""
+    if isinstance(outcome, Failure):
+        return f"the service did not answer: {outcome.reason}"
+    said = service_words(error_body(outcome.body))
+    return f"the service answered {outcome.status}{': ' + said if said else ''}"
+
+
 def error_body(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     """Read the body of an error: whatever JSON it is, else its text."""
     try:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
-from samplekit.client.exchange import call, poll
+from samplekit.client.exchange import call
 from samplekit.client.steps import Flow, Request, Subject, cut_short, held
 from samplekit.errors import StatusError
 from samplekit.wire import names
@@ -121,33 +121,6 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
             # What an earlier process uploaded is gone, and so was nothing accepted under this key.
     uploads[key] = payload_id = yield from upload(terms, session_id, body.payload())
     return (yield from send(body.stand_in(payload_id)))
-
-
-def wait(
-    terms: Terms, session_id: str, kind: str, operation_id: str, *, since: float, deadline: float | None
-) -> Flow[OperationAnswer | None]:
-    """Poll an operation until it is finished; None when the deadline comes first.
-
-    Args:
-        terms: clock, chance, retries.
-        session_id: the session.
-        kind: the operation's kind.
-        operation_id: its id.
-        since: when it was submitted, on the runtime's clock.
-        deadline: when to give up; None for never.
-    """
-    request = operation_request(session_id, kind, operation_id)
-    return (
-        yield from poll(
-            request,
-            parse_operation,
-            lambda answer: answer.finished,
-            terms.runtime,
-            since=since,
-            deadline=deadline,
-            retries=terms.retries,
-        )
-    )
 
 
 def operation_request(session_id: str, kind: str, operation_id: str) -> Request:

@@ -36,7 +36,7 @@ class Part(Generic[T]):
             deadline: when that ends, on the runtime's clock.
 
         Raises:
-            OperationTimeoutError: it still runs, or its result is still on its way.
+            OperationTimeoutError: it still runs, its result is still on its way, or the service does not say.
             OperationFailedError: the service carried it out and it failed.
             OperationError: it completed, and its output cannot be read.
         """
@@ -45,7 +45,7 @@ class Part(Generic[T]):
         accepted = self.accepted
         answer = yield from accepted.finish(deadline)
         if answer is None:
-            raise self._late(f"still runs after {timeout:g} s: keep it and ask again")
+            raise self._late(f"{accepted.last_heard(timeout or 0.0)}: keep it and ask again")
         accepted.collected = True
         if answer.failed:
             raise operation_failed(answer, accepted.kind)
@@ -110,6 +110,11 @@ class Handle(Generic[T]):
         """The status of one that runs still, else of one that failed, else of all."""
         answers = [item.answer for item in self.accepted]
         return min(answers, key=lambda answer: (answer.finished, not answer.failed)).status
+
+    @property
+    def rests(self) -> bool:
+        """Whether a fault lets one of them be asked for later only."""
+        return any(item.rests for item in self.accepted)
 
     def collect(self, timeout: float | None) -> Flow[T]:
         """Wait for all of them and give the result of the call; asked again, the same is given.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from samplekit.client.exchange import poll_interval
+from samplekit.client.polling import poll_interval
 from samplekit.client.progress import Watch
 from samplekit.client.settings import seconds, shown
 from samplekit.client.steps import Flow, Pause
@@ -27,6 +27,11 @@ class _Named(Generic[T]):
     def _watch(self, num_operations: int) -> Watch:
         """Watch a wait for several operations, of which this is one."""
         return Watch(f"{num_operations} operations", self._handle.accepted[0].terms.runtime)
+
+    @staticmethod
+    def _is_due(operation: _Named[Any]) -> bool:
+        """Tell whether one may be asked for; a fault puts that off."""
+        return not operation._handle.rests
 
     @property
     def id(self) -> str:
@@ -60,7 +65,14 @@ class Operation(_Named[T]):
         self._driver = driver
 
     def done(self) -> bool:
-        """Ask whether it is finished, without waiting."""
+        """Ask once whether it is finished, without waiting; False where that is not known.
+
+        An answer is waited for 5 s; where that was too short, twice as long the next time, up to a minute.
+
+        Raises:
+            StatusError: the service said no, as to a wrong id, or it failed more than max_retries times in a row.
+            ConnectionFailedError: it could not be reached more than max_retries times in a row.
+        """
         return self._driver.run(self._handle.look())
 
     def result(self, timeout: float | None = 300.0) -> T:
@@ -71,8 +83,8 @@ class Operation(_Named[T]):
 
         Raises:
             SampleError: the timeout is no number of 0 or more.
-            OperationTimeoutError: it still runs, or its result is on its way: keep this Operation and ask again, never
-                submit anew.
+            OperationTimeoutError: it still runs, or its result is on its way, or the service does not say: keep this
+                Operation and ask again, never submit anew.
             StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
@@ -84,7 +96,7 @@ class Operation(_Named[T]):
         try:
             while True:
                 for index, item in enumerate(operations):
-                    if item.done():
+                    if self._is_due(item) and item.done():
                         return index
                 self._driver.run(_round(watch))
         finally:
@@ -99,7 +111,14 @@ class AsyncOperation(_Named[T]):
         self._driver = driver
 
     async def done(self) -> bool:
-        """Ask whether it is finished, without waiting."""
+        """Ask once whether it is finished, without waiting; False where that is not known.
+
+        An answer is waited for 5 s; where that was too short, twice as long the next time, up to a minute.
+
+        Raises:
+            StatusError: the service said no, as to a wrong id, or it failed more than max_retries times in a row.
+            ConnectionFailedError: it could not be reached more than max_retries times in a row.
+        """
         return await self._driver.run(self._handle.look())
 
     async def result(self, timeout: float | None = 300.0) -> T:
@@ -110,8 +129,8 @@ class AsyncOperation(_Named[T]):
 
         Raises:
             SampleError: the timeout is no number of 0 or more.
-            OperationTimeoutError: it still runs, or its result is on its way: keep this operation and ask again, never
-                submit anew.
+            OperationTimeoutError: it still runs, or its result is on its way, or the service does not say: keep this
+                operation and ask again, never submit anew.
             StatusError: 404, the service knows no such operation, as where a wrong id was picked up.
             OperationFailedError: the service carried it out and it failed.
         """
@@ -126,7 +145,7 @@ class AsyncOperation(_Named[T]):
         try:
             while True:
                 for index, item in enumerate(operations):
-                    if await item.done():
+                    if self._is_due(item) and await item.done():
                         return index
                 await self._driver.run(_round(watch))
         finally:
@@ -151,6 +170,8 @@ def as_completed(operations: Iterable[Any]) -> Any:
 
     Raises:
         SampleError: something is no operation, or blocking and async ones are mixed.
+        ServiceError: as ``result()`` raises it where one cannot be asked for; those not given yet can be waited for
+            again.
     """
     pending = list(operations)
     kind = AsyncOperation if pending and isinstance(pending[0], AsyncOperation) else Operation

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samplekit.client.faults import operation_failed
-from samplekit.errors import ServiceError
+from samplekit.errors import ServiceError, StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LEAVE_SECONDS = 300.0  # that leaving a session waits for what was submitted, as Operation.result does
 _SPARED = 64  # operations that are kept before it is looked which of them are settled, or run
+_AT_FAULT = 500  # the status from which on it is the service that fails, not what was asked for
 _NAMED = 10  # operations that a warning names at most
 
 
@@ -57,7 +58,7 @@ class Uncollected:
         unknown = [item for item in self._accepted if not (item.settled or item.answer.finished)]
         if len(unknown) > _SPARED:
             with suppress(ServiceError):  # it is asked again
-                yield from unknown[0].look(retries=0)
+                yield from unknown[0].look()
 
     def settle(self, seconds: float | None) -> Flow[Leftovers]:
         """Find out what became of them.
@@ -75,8 +76,12 @@ class Uncollected:
                     yield from item.look()
                 elif (yield from item.finish(deadline)) is None:
                     break  # they run in order: what comes after it runs, too
-            except ServiceError:
-                break
+            except ServiceError as error:
+                if not isinstance(error, StatusError) or error.status >= _AT_FAULT:
+                    break
+            else:
+                if not item.answers:
+                    break  # nor would it say anything of the others
         failed = [str(operation_failed(item.answer, item.kind)) for item in waiting if item.answer.failed]
         running = [] if seconds is None else [repr(item) for item in waiting if not item.answer.finished]
         return Leftovers(failed, running)

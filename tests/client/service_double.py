@@ -112,11 +112,11 @@ class Double:
         for pattern, answers in self.answers:
             if re.fullmatch(pattern, f"{request.method} {path}"):
                 found = answers.pop(0) if len(answers) > 1 else answers[0]
-                return self._respond(found, request)
+                return self.respond(found, request)
         return httpx.Response(404, json={"error": {"message": f"no {request.method} {path}"}})
 
     @staticmethod
-    def _respond(found: Any, request: httpx.Request) -> httpx.Response:
+    def respond(found: Any, request: httpx.Request) -> httpx.Response:
         if callable(found):
             found = found(request)
             if isinstance(found, httpx.Response):

@@ -20,7 +20,7 @@ HELD = {
     ],
     "http-04": ["client/test_retries.py::test_any_error_body_becomes_a_status_error"],
     "http-06": [
-        "client/test_operations.py::test_an_operation_that_the_service_does_not_know_is_named_within_the_grace",
+        "client/test_polling_rules.py::test_a_wrong_id_that_was_picked_up_is_said_soon_and_once",
         "client/test_retry_table.py::test_a_404_just_after_creation_gets_a_grace_of_ten_seconds",
     ],
     "http-08": [

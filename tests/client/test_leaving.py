@@ -111,6 +111,38 @@ def test_a_failure_nobody_collected_is_warned_of_however_much_followed_it(side, 
     assert len(caught) == 1
 
 
+@pytest.mark.parametrize("detached", [False, True])
+@pytest.mark.parametrize("status", [400, 403, 404, 410])
+def test_an_operation_the_service_will_not_tell_of_hides_no_failure_of_others(side, status, detached):
+    side.double.answer(SUBMIT, PENDING, {**PENDING, "id": "op-2"})
+    side.double.answer(POLL, httpx.Response(status))
+    failed = {**operation("FAILED", error={"message": "boom"}), "id": "op-2"}
+    side.double.answer(f"GET {OPERATIONS}/optim-step/op-2", failed)
+    with warnings.catch_warnings(record=True) as caught, side.client().session(base_model="m") as session:
+        warnings.simplefilter("always")
+        steps = [session.optim_step(learning_rate=1.0) for _ in range(2)]
+        side.time.now += 60
+        if detached:
+            session.detach()
+    assert [step.id for step in steps] == ["op-1", "op-2"]
+    said = [str(item.message) for item in caught]
+    assert any("1 failed operations" in text and "boom" in text for text in said)
+    running = [text for text in said if "before 1 operations" in text and "op-1" in text and "op-2" not in text]
+    assert len(running) == (0 if detached else 1)
+
+
+@pytest.mark.parametrize("fault", [httpx.ConnectError("away"), httpx.ReadTimeout("slow"), httpx.Response(503)])
+def test_a_detached_session_asks_a_service_that_does_not_answer_no_further(side, fault):
+    side.double.answer(SUBMIT, *({**PENDING, "id": f"op-{n}"} for n in range(9)))
+    side.double.answer(f"GET {OPERATIONS}/.*", fault)
+    with side.client().session(base_model="m") as session:
+        for _ in range(9):
+            session.optim_step(learning_rate=1.0)
+        session.detach()
+    assert len(side.double.calls(f"GET {OPERATIONS}/.*")) == 1
+    assert side.time.pauses == []
+
+
 def done(identity):
     return {**operation("COMPLETED", {"step": 1}), "id": identity}
 

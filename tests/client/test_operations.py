@@ -84,16 +84,6 @@ def test_a_deadline_is_obeyed_through_faults(side, fault):
     assert side.time.now - began == pytest.approx(5.0)
 
 
-@pytest.mark.parametrize("slow", [httpx.ReadTimeout, httpx.WriteTimeout])
-def test_a_poll_that_times_out_is_no_fault_however_often(side, slow):
-    def late(request):
-        raise slow("late", request=request)
-
-    side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, *[late] * 20, DONE)
-    assert side.session().optim_step(learning_rate=1.0).result() == 7
-
-
 def test_an_answer_that_is_there_when_the_deadline_comes_is_taken(side):
     side.double.answer(SUBMIT, PENDING)
     side.double.answer(POLL, PENDING, PENDING, DONE)
@@ -113,34 +103,6 @@ def test_a_service_that_stays_away_ends_the_wait_and_the_operation_stays_usable(
     with pytest.raises(sk.ConnectionFailedError, match="get optim-step operation op-1 after 8 tries"):
         step.result(timeout)
     assert step.result() == 7
-
-
-# http-06: a 404 just after creation is transient, a lasting one is not.
-@pytest.mark.parametrize("misses", [1, 2, 10])
-def test_a_404_just_after_submitting_is_waited_out(side, misses):
-    side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, *[httpx.Response(404)] * misses, DONE)
-    assert side.session().optim_step(learning_rate=1.0).result() == 7
-
-
-def test_a_404_that_lasts_names_the_operation_after_ten_seconds(side):
-    side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, httpx.Response(404))
-    began = side.time.now
-    with pytest.raises(sk.StatusError, match="op-1") as caught:
-        side.session().optim_step(learning_rate=1.0).result()
-    assert caught.value.status == 404
-    assert 10.0 <= side.time.now - began <= 11.0
-
-
-def test_a_404_long_after_submitting_is_an_error_at_once(side):
-    side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, httpx.Response(404))
-    step = side.session().optim_step(learning_rate=1.0)
-    side.time.now += 60
-    with pytest.raises(sk.StatusError):
-        step.result()
-    assert len(side.double.calls(POLL)) == 1
 
 
 @pytest.mark.parametrize(
@@ -298,15 +260,6 @@ def test_as_completed_gives_operations_as_they_finish(side):
     assert list(as_completed([])) == []
 
 
-def test_done_asks_once_and_does_not_wait(side):
-    side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, httpx.Response(404), PENDING, DONE)
-    step = side.session().optim_step(learning_rate=1.0)
-    assert [step.done() for _ in range(4)] == [False, False, True, True]
-    assert len(side.double.calls(POLL)) == 3
-    assert side.time.pauses == []
-
-
 def test_an_operation_is_picked_up_by_id_and_kind(side):
     side.double.answer(POLL, DONE)
     session = side.session()
@@ -319,23 +272,6 @@ def test_an_operation_is_picked_up_by_id_and_kind(side):
         session.operation("op-1", "sample")
     with pytest.raises(sk.SampleError, match="kind"):
         session.operation("op-1", "sampling")
-
-
-@pytest.mark.parametrize(("timeout", "waited"), [(3, 3), (300, 10), (None, 10)])
-def test_an_operation_that_the_service_does_not_know_is_named_within_the_grace(side, timeout, waited):
-    side.double.answer(POLL, httpx.Response(404))
-    began = side.time.now
-    with pytest.raises(sk.StatusError, match="the service knows no optim-step operation op-1 in session") as caught:
-        side.session().operation("op-1", "optim-step").result(timeout=timeout)
-    assert caught.value.status == 404
-    assert waited <= side.time.now - began <= waited + 1
-
-
-def test_an_operation_that_was_accepted_and_is_not_visible_yet_still_runs(side):
-    side.double.answer(SUBMIT, PENDING)
-    side.double.answer(POLL, httpx.Response(404))
-    with pytest.raises(sk.OperationTimeoutError, match="still runs after 3 s"):
-        side.session().optim_step(learning_rate=1.0).result(timeout=3)
 
 
 def test_an_operations_repr_says_what_it_is(side):

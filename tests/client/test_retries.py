@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from service_double import OPERATIONS, READY, RUNNING, FakeTime, Side, operation
 
 import samplekit as sk
-from samplekit.client.exchange import backoff, poll_interval, retry_after
+from samplekit.client.exchange import backoff, retry_after
+from samplekit.client.polling import poll_interval
 
 OK = operation("COMPLETED", {"step": "1"})
 SUBMIT = f"POST {OPERATIONS}/optim-step"
