@@ -71,7 +71,7 @@ NO_TEMPLATE = "none"
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the samples.")
 @click.option("--run-dir", type=FolderName(), help="Metrics and state; else runs/<name>.")
 @click.option("--resume", is_flag=True, help="Go on with the run of --run-dir or not at all.")
-@click.option("--overwrite", is_flag=True, help="Begin anew where --run-dir holds a finished run.")
+@click.option("--overwrite", is_flag=True, help="Begin anew where the run of --run-dir is over or its checkpoint gone.")
 @click.option("--template", help="Tokenizer that samples and lock are held to; else --model. 'none' for none.")
 @click.option("--wandb", metavar="PROJECT", help="Log to Weights & Biases too.")
 @click.option("--tensorboard", is_flag=True, help="Log to TensorBoard too.")
@@ -195,7 +195,6 @@ def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
     if known.base_url != conditions.base_url:
         where = known.base_url or "a local one of its own"
         raise click.UsageError(f"{conditions.run_dir} can go on, its service was {where}: or take another --run-dir")
-    errors.print(f"{conditions.run_dir} is gone on with, after step {known.step}", style="dim", markup=False)
     return known
 
 

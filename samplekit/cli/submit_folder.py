@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import Generator
@@ -19,6 +20,7 @@ if sys.platform != "win32":
 
 STATE, METRICS, CURVE = "run.json", "metrics.jsonl", "loss.svg"
 _LOCK = "run.lock"
+_RESERVE, _RESERVE_BYTES = ".run.reserve", 262_144  # for run.json, and the rows of the steps begun
 _COMPRESSED = (".gz", ".zst", ".zstd")
 
 
@@ -65,6 +67,8 @@ def _unwritable(folder: Path, option: str, error: OSError) -> FileFormatError:
 def held_folder(folder: Path) -> Generator[None]:
     """Make a run's folder and hold it for this process alone; the hold ends with the process, however it ends.
 
+    Room is kept in it meanwhile, so that a disk that fills up still takes where the run stands.
+
     Raises:
         FileFormatError: it cannot be made or written to.
         SampleError: another process runs in it.
@@ -75,7 +79,24 @@ def held_folder(folder: Path) -> Generator[None]:
             raise FileFormatError(f"{path} is no file, nothing was created: take another --run-dir", path=str(path))
     with _opened(folder / _LOCK) as stream:
         _lock(stream, folder)
-        yield
+        _keep_room(folder)
+        try:
+            yield
+        finally:
+            give_room(folder)
+
+
+def _keep_room(folder: Path) -> None:
+    try:
+        (folder / _RESERVE).write_bytes(os.urandom(_RESERVE_BYTES))  # which no file system makes smaller
+    except OSError as error:
+        give_room(folder)
+        raise _unwritable(folder, "--run-dir", error) from error
+
+
+def give_room(folder: Path) -> None:
+    """Give back the room that was kept, for what must be written at the end."""
+    (folder / _RESERVE).unlink(missing_ok=True)
 
 
 def _opened(path: Path) -> IO[bytes]:

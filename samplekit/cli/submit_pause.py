@@ -1,4 +1,4 @@
-"""A run that is asked to end, by Ctrl-C or SIGTERM: what it has begun is finished and saved, then its session stops."""
+"""A run that must end, by Ctrl-C, SIGTERM or a full disk: what it has begun is finished and saved first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from samplekit.cli.screen import errors
-from samplekit.errors import SamplekitError
+from samplekit.errors import FileFormatError, SamplekitError, ServiceError
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_run import Run
@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 SECONDS = 120.0
 
 
-def save_at_interrupt(make_run: Callable[[], Run], state: RunState, conditions: Conditions) -> None:
+def can_be_saved_after(error: BaseException) -> bool:
+    """Tell whether an error lies with this machine or its user, so that the service can still save what it trained."""
+    return isinstance(error, KeyboardInterrupt | OSError | FileFormatError) and not isinstance(error, ServiceError)
+
+
+def save_at_end(make_run: Callable[[], Run], state: RunState, conditions: Conditions) -> None:
     """Save a training checkpoint where steps were begun that no checkpoint holds.
 
     Args:
-        make_run: makes a run that goes on from the state; the one that was interrupted is not asked for anything.
+        make_run: makes a run that goes on from the state; the one that was broken off is not asked for anything.
         state: where the run stands.
         conditions: whether checkpoints are kept.
     """

@@ -19,7 +19,7 @@ from samplekit.losses import LOSSES, Loss
 from samplekit.sample import Sample
 
 if TYPE_CHECKING:
-    from samplekit.wire.answers import Limits
+    from samplekit.wire.offers import Limits
 
 LOSS_NAMES: dict[str, type[Loss]] = {loss.wire_type.removeprefix("LOSS_TYPE_").lower(): loss for loss in LOSSES}
 _WITH_BETA = ("dro", "grpo")

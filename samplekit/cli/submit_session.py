@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samplekit.cli.screen import errors
-from samplekit.cli.submit_folder import keep_earlier
-from samplekit.cli.submit_pause import save_at_interrupt
+from samplekit.cli.submit_folder import give_room, keep_earlier
+from samplekit.cli.submit_pause import can_be_saved_after, save_at_end
 from samplekit.cli.submit_state import Uploads
 from samplekit.client import Client, Runtime
 from samplekit.client.opening import EndedError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from samplekit.cli.submit_run import Run
     from samplekit.cli.submit_state import RunState
     from samplekit.client import Session
-    from samplekit.wire.answers import Limits
+    from samplekit.wire.offers import Limits
 
 _NOT_FOUND = 404
 
@@ -96,7 +96,8 @@ def open_run(
 ) -> Generator[Run]:
     """Open a session, or take up the run's own, and give a run on it.
 
-    However the block ends, the session is stopped and that is remembered; an interrupt saves a checkpoint first.
+    However the block ends, the session is stopped and that is remembered; before that, an interrupt
+    or a full disk saves a checkpoint.
 
     Args:
         client: of the service.
@@ -110,9 +111,10 @@ def open_run(
         session = _attached(client, state)
         if session is None:
             _require_beginning(state, conditions)
-            with errors.status("opening a session"):
-                session = _new_session(client, settings, conditions, state)
+            session = _open_next(client, settings, conditions, state)
             _begin(session, state, conditions)
+        if state.step or state.begun:
+            errors.print(f"{conditions.run_dir} is gone on with, after step {state.step}", style="dim", markup=False)
         yield make_run(session)
         session.stop()
     except BaseException as error:
@@ -170,6 +172,34 @@ def _require_beginning(state: RunState, conditions: Conditions) -> None:
     state.rehearse_save(conditions.run_dir)
 
 
+def _open_next(client: Client, settings: Settings, conditions: Conditions, state: RunState) -> Session:
+    """Open the run's next session.
+
+    Raises:
+        ServiceError: there is none, or the checkpoint to go on from is gone.
+    """
+    try:
+        with errors.status("opening a session"):
+            return _new_session(client, settings, conditions, state)
+    except StatusError as error:
+        if error.status != _NOT_FOUND or state.checkpoint_id is None or _is_kept(client, state.checkpoint_id):
+            raise
+        gone = f"the service does not have checkpoint {state.checkpoint_id} of this run any more"
+        if not conditions.overwrite:
+            raise ServiceError(f"{gone}: pass --overwrite to begin anew, or take another --run-dir") from error
+        errors.print(f"{gone}: the run begins anew", style="yellow", markup=False)
+    state.forget_checkpoint()
+    return _open_next(client, settings, conditions, state)
+
+
+def _is_kept(client: Client, checkpoint_id: str) -> bool:
+    """Tell whether the service may have a checkpoint: where it does not say, it may."""
+    try:
+        return any(found.id == checkpoint_id for found in client.checkpoints(kind="training"))
+    except ServiceError:
+        return True
+
+
 def _new_session(client: Client, settings: Settings, conditions: Conditions, state: RunState) -> Session:
     return client.session(
         base_model=settings.model,
@@ -195,8 +225,9 @@ def _end_after_error(
     """Save what an interrupt would lose, stop what costs, and say whether the run can go on."""
     begun = session.id == state.session_id  # else it was just made, and the state is of another
     try:
-        if begun and isinstance(error, KeyboardInterrupt):
-            save_at_interrupt(make_run, state, conditions)
+        if begun and can_be_saved_after(error):
+            give_room(conditions.run_dir)
+            save_at_end(make_run, state, conditions)
     finally:
         stopped = _stop_if_possible(session)
         if begun and stopped:

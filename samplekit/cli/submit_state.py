@@ -7,15 +7,24 @@ import uuid
 from collections.abc import Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
+import click
 import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from samplekit.cli.submit_folder import STATE
-from samplekit.errors import FileFormatError, SampleError
+from samplekit.errors import FileFormatError
 from samplekit.files import write_whole
 
 _FORMAT = 2
+
+
+Steps = Annotated[int, Field(ge=0)]
+
+
+def _unusable(path: Path, why: str) -> FileFormatError:
+    return FileFormatError(f"{path} {why}: take another --run-dir", path=str(path))
 
 
 def unwritten(path: Path, error: OSError) -> FileFormatError:
@@ -49,19 +58,21 @@ class RunState:
         stopped: whether the session is known to be stopped.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     plan: dict[str, Any]
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     base_url: str | None = None
     run: str = ""
     session_id: str | None = None
-    step: int = 0
-    begun: int = 0
+    step: Steps = 0
+    begun: Steps = 0
     offset: int | None = None
     submitted: dict[str, str] = field(default_factory=dict[str, str])
     uploads: dict[str, str] = field(default_factory=dict[str, str])
     checkpoint_id: str | None = None
-    checkpoint_step: int = 0
-    held_out: dict[str, float] = field(default_factory=dict[str, float])
+    checkpoint_step: Steps = 0
+    held_out: dict[Annotated[str, Field(pattern=r"^\d+$")], float] = field(default_factory=dict[str, float])
     saved: dict[str, Any] = field(default_factory=dict[str, Any])
     complete: bool = False
     stopped: bool = False
@@ -80,17 +91,18 @@ class RunState:
             FileFormatError: it cannot be read.
         """
         path = cls.path_in(folder)
-        if not path.exists():
-            return None
         try:
-            found: Any = orjson.loads(path.read_bytes())
-            state = cls(**found)
-        except (orjson.JSONDecodeError, TypeError) as error:
-            raise FileFormatError(
-                f"{path} is no state of a run ({error}): use another --run-dir", path=str(path)
-            ) from error
+            state = TypeAdapter(cls).validate_json(path.read_bytes(), strict=True)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(path, f"cannot be read ({error.strerror})") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = "".join(f"{name}: " for name in first["loc"][:1])
+            raise _unusable(path, f"is no state of a run ({where}{first['msg']})") from error
         if state.format != _FORMAT:
-            raise FileFormatError(f"{path} has format {state.format}, expected {_FORMAT}", path=str(path))
+            raise _unusable(path, f"has format {state.format}, expected {_FORMAT}")
         return state
 
     def save(self, folder: Path) -> None:
@@ -147,15 +159,19 @@ class RunState:
         """Refuse to go on with other settings or samples.
 
         Raises:
-            SampleError: naming each that differs.
+            UsageError: naming each that differs.
         """
         other = [f"{name} was {self.plan.get(name)!r} and is {plan.get(name)!r}" for name in sorted({*plan, *self.plan})
                  if self.plan.get(name) != plan.get(name)]  # fmt: skip
         if other:
-            raise SampleError(
+            raise click.UsageError(
                 f"the run can go on after step {self.step} with its own settings and samples only, else take another "
                 f"--run-dir: {'; '.join(other)}"
             )
+
+    def forget_checkpoint(self) -> None:
+        """Take the latest checkpoint for gone."""
+        self.checkpoint_id, self.checkpoint_step = None, 0
 
     def return_to_checkpoint(self) -> None:
         """Forget what came after the latest checkpoint; without one, everything."""

@@ -68,6 +68,34 @@ def test_a_disk_that_fills_up_leaves_no_session_and_a_run_to_go_on_with(submit, 
     assert service.stopped_resources == 1
 
 
+@pytest.mark.parametrize("number", [4, 7, 10])
+@pytest.mark.parametrize("log", [False, True])
+def test_a_disk_that_fills_up_still_takes_a_checkpoint_to_go_on_from(
+    submit, service, tmp_path, monkeypatch, number, log
+):
+    """The room kept in the run's folder is what the disk has left: it is given back for where the run stands."""
+    place, name = (RunFolder, "log") if log else (RunState, "_write")
+    plain, count = getattr(place, name), 0
+
+    def write(*arguments, **row):
+        nonlocal count
+        count += 1
+        if count >= number and (tmp_path / "run" / ".run.reserve").exists():
+            full()
+        plain(*arguments, **row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, name, write)
+        code, _, said = submit()
+    assert (code, "saved checkpoint" in said, "the same command goes on after step" in said) == (1, True, True), said
+    assert (service.sessions["ts-0"].status, service.stopped_resources) == ("STOPPED", 1)
+    state = RunState.read(tmp_path / "run")
+    assert state.step == state.checkpoint_step > 0
+    assert submit()[0] == 0
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == list(range(1, 11))
+
+
 def test_metrics_that_cannot_be_written_are_named_and_end_the_session(submit, service, tmp_path, monkeypatch):
     monkeypatch.setattr(RunFolder, "log", full)
     code, _, said = submit()

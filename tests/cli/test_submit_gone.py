@@ -1,5 +1,7 @@
 """A run taken up again: whether its session has ended is asked, never guessed, and nothing is lost before there is another."""
 
+import json
+
 import httpx
 import pytest
 
@@ -104,3 +106,59 @@ def test_a_finished_run_whose_session_could_not_be_asked_for_is_stopped_by_the_s
     mend()
     assert submit()[0] == 0
     assert [session.status for session in service.sessions.values()] == ["STOPPED"]
+
+
+@pytest.fixture
+def without_checkpoints(submit, service):
+    """Leave a run whose checkpoint the service does not have any more: it was started anew with nothing."""
+
+    def trouble(_line, _when):
+        if sum(seen[0].endswith("optim-step") for seen in service.seen) > 6:
+            raise httpx.ConnectError("away")
+
+    service.trouble = trouble
+    assert submit("--save-every", 4)[0] == 3
+    service.__init__()
+    plain = service.answer
+
+    def answer(line, body, headers):
+        if line == "GET checkpoints":
+            return {"data": [{"id": name, "base_model": "samplekit/tiny"} for name in service.checkpoints]}
+        if line == "POST training-sessions" and body.get("resume_from_checkpoint_id", "none") not in {
+            "none",
+            *service.checkpoints,
+        }:
+            return httpx.Response(404, json={"error": "no such checkpoint"})
+        return plain(line, body, headers)
+
+    service.answer = answer
+    return lambda *more: submit("--save-every", 4, *more)
+
+
+def test_a_checkpoint_that_is_gone_is_named_and_may_be_begun_without(without_checkpoints, service, tmp_path):
+    before = contents(tmp_path / "run")
+    for _ in range(2):
+        code, _, said = without_checkpoints()
+        assert code == 3
+        assert "does not have checkpoint training-checkpoint-4 of this run any more: pass --overwrite" in said
+        assert "take another --run-dir" in said
+        assert contents(tmp_path / "run") == before
+    code, _, said = without_checkpoints("--overwrite")
+    assert (code, "the run begins anew" in said) == (0, True)
+    (session,) = service.sessions.values()
+    assert (session.status, session.resumed, len(session.steps)) == ("STOPPED", None, 10)
+    rows = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == list(range(1, 11))
+
+
+def test_a_run_is_said_to_go_on_from_where_it_does(submit, service):
+    def trouble(_line, _when):
+        if sum(seen[0].endswith("optim-step") for seen in service.seen) > 6:
+            raise httpx.ConnectError("away")
+
+    service.trouble = trouble
+    assert submit("--save-every", 4)[0] == 3
+    service.trouble = lambda *_: None
+    service.sessions["ts-0"].status = "STOPPED"
+    code, _, said = submit("--save-every", 4)
+    assert (code, "is gone on with, after step 4\n" in said, "after step 5" in said) == (0, True, False)

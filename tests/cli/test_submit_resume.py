@@ -3,6 +3,7 @@
 import json
 
 import httpx
+import orjson
 import pytest
 from training_double import SAMPLES
 
@@ -111,10 +112,10 @@ def test_a_run_is_gone_on_with_under_the_same_settings_and_samples_only(submit, 
     service.trouble = lambda *_: None
     for resume in ([], ["--resume"]):
         code, _, said = submit("--save-every", 3, "--seed", 1, *resume)
-        assert (code, "seed was 0 and is 1" in said, "--run-dir" in said) == (1, True, True)
+        assert (code, "seed was 0 and is 1" in said, "--run-dir" in said) == (2, True, True)
     sk.write_samples(samples, SAMPLES[1:])
     code, _, said = submit()
-    assert (code, "samples was" in said) == (1, True)
+    assert (code, "samples was" in said) == (2, True)
     sk.write_samples(samples, SAMPLES)
     code, _, said = submit("--save-every", 3)
     assert (code, "is gone on with, after step 5" in said) == (0, True)
@@ -141,7 +142,26 @@ def test_metrics_are_gone_on_with_up_to_a_step(tmp_path, rest):
 
 def test_a_state_that_cannot_be_read_is_named(submit, tmp_path):
     (tmp_path / "run").mkdir()
-    for text in ("{", "{}", '{"plan": {}, "format": 9}', '{"odd": 1}'):
-        RunState.path_in(tmp_path / "run").write_text(text)
+    whole = json.loads(orjson.dumps(RunState({"loss": "x"})))
+    odd = {"plan": None, "step": "x", "begun": -3, "uploads": None, "held_out": {"a": 1}, "session_id": 5, "odd": 1, "format": 9,
+           "submitted": {"0/0": 3}, "complete": "yes", "offset": 0.5}  # fmt: skip
+    texts = [b"", b"{", b"[]", b"{}", b"\xff{", *(orjson.dumps({**whole, name: value}) for name, value in odd.items())]
+    for text in texts:
+        RunState.path_in(tmp_path / "run").write_bytes(text)
         code, _, said = submit()
-        assert (code, "run.json" in said) == (1, True)
+        assert (code, "run.json" in said, "take another --run-dir" in said) == (1, True, True), text
+
+
+@pytest.mark.parametrize(
+    "rows", [None, b"", b'{"step":1}\n', b'{"step":"x"}\n', b'{"step":1,"loss":"x"}\n', b"other\n"]
+)
+def test_a_run_whose_metrics_were_lost_is_ended_all_the_same(submit, tmp_path, rows):
+    assert submit("--held-out", 4)[0] == 0
+    state = RunState.read(tmp_path / "run")
+    state.stopped = False
+    state.save(tmp_path / "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.unlink() if rows is None else path.write_bytes(rows)
+    code, shown, _ = submit("--held-out", 4, "--json")
+    assert (code, json.loads(shown)["first_loss"]) == (0, None)
+    assert RunState.read(tmp_path / "run").finished
