@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,13 @@ from samplekit.cli.submit_logs import Logs, Place, tensorboard_log, wandb_log
 from samplekit.cli.submit_plan import (
     LOSS_NAMES,
     SCHEDULES,
+    FiniteRange,
     Settings,
+    Source,
     digest_of,
     make_plan,
     read_checked,
+    require_file,
     split_held_out,
 )
 from samplekit.cli.submit_results import fetch_weights, make_summary, print_summary, save_weights
@@ -46,20 +50,20 @@ NO_TEMPLATE = "none"
               help="The service; else a local one is started for the run.")  # fmt: skip
 @click.option("--loss", type=click.Choice(sorted(LOSS_NAMES)), default="cross_entropy", show_default=True,
               help="What is minimised; its inputs stand in the samples.")  # fmt: skip
-@click.option("--beta", type=click.FloatRange(min=0), help="Of --loss dro and grpo.")
+@click.option("--beta", type=FiniteRange(min=0), help="Of --loss dro and grpo.")
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Train an adapter; else full weights.")
 @click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over the samples.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples sent at a time; 32, or the model's limit.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="The most positions sent at a time.")
 @click.option("--accumulate", type=click.IntRange(min=1), default=1, show_default=True, help="Batches to a step.")
-@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-4, show_default=True,
+@click.option("--learning-rate", type=FiniteRange(min=0, min_open=True), default=1e-4, show_default=True,
               help="Of Adam, at its highest: after the warm-up.")  # fmt: skip
 @click.option(
     "--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True, help="How it falls to 0."
 )
-@click.option("--warmup", type=click.FloatRange(min=0), default=0.0, help="Steps it rises in; below 1 a share of all.")
-@click.option("--weight-decay", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of Adam.")
-@click.option("--grad-clip", type=click.FloatRange(min=0), default=1.0, show_default=True,
+@click.option("--warmup", type=FiniteRange(min=0), default=0.0, help="Steps it rises in; below 1 a share of all.")
+@click.option("--weight-decay", type=FiniteRange(min=0), default=0.0, show_default=True, help="Of Adam.")
+@click.option("--grad-clip", type=FiniteRange(min=0), default=1.0, show_default=True,
               help="Largest norm of the gradient, of cross_entropy's mean loss; 0 does not clip.")  # fmt: skip
 @click.option("--held-out", help="Kept apart and scored: a share (0.1), a number, or another samples file.")
 @click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between scores; else once an epoch.")
@@ -113,7 +117,10 @@ def _require_use(conditions: Conditions) -> None:
 
 def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, Any]:
     """Check, open, train, save."""
-    train, held_out, identity = _read(path, settings, conditions)
+    sources = _read(path, settings, conditions)
+    train, held_out = _parts(sources, settings)
+    digests = [digest_of(source.path) for source in sources]
+    identity = {"samples": digests[0], "held_out_samples": digests[1] if len(digests) > 1 else None}
     with contextlib.ExitStack() as stack:
         stack.enter_context(held_folder(conditions.run_dir))
         if conditions.download is not None:
@@ -121,7 +128,11 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
         state = _state(conditions, {**asdict(settings), **identity})
         keys = Keys()
         client = stack.enter_context(open_client(stack, settings, conditions, keys, state))
-        plan = make_plan(train, held_out, settings, limits_of(client, settings))
+        limits = limits_of(client, settings)
+        for source in sources:
+            source.require_lengths(settings, limits)
+        with errors.status("planning"):
+            plan = make_plan(train, held_out, settings, limits)
         if state.complete:
             stop_left(client, conditions, state)
         else:
@@ -142,8 +153,8 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
     return make_summary(RunFolder(conditions.run_dir, resume_at=state.step), state, plan)
 
 
-def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[Sample], list[Sample], dict[str, Any]]:
-    """Hold samples and locks to the tokenizer, and give what trains, what is held out and what they are.
+def _read(path: Path, settings: Settings, conditions: Conditions) -> list[Source]:
+    """Hold samples and locks to the tokenizer, and give the file that trains, and that which is held out.
 
     Raises:
         SampleError: a sample is at fault; all faults are printed.
@@ -153,16 +164,22 @@ def _read(path: Path, settings: Settings, conditions: Conditions) -> tuple[list[
     paths = [path]
     if settings.held_out is not None and Path(settings.held_out).is_file():
         paths.append(Path(settings.held_out))
-    found: list[list[Sample]] = []
+    found: list[Source] = []
     for item in paths:
+        require_file(item)
         check_lock(item, template)
-        samples, report = read_checked(item, settings.make_loss(), vocab_size)
+        source, report = read_checked(item, settings.make_loss(), vocab_size)
         _require_good(item, report)
-        found.append(samples)
-    identity = {"samples": digest_of(path), "held_out_samples": digest_of(paths[1]) if len(paths) > 1 else None}
-    if len(paths) > 1 or settings.held_out is None:
-        return found[0], found[1] if len(paths) > 1 else [], identity
-    return (*split_held_out(found[0], settings.held_out, settings.seed), identity)
+        found.append(source)
+    return found
+
+
+def _parts(sources: Sequence[Source], settings: Settings) -> tuple[list[Sample], list[Sample]]:
+    """Give what trains and what is held out."""
+    train = sources[0].samples
+    if len(sources) > 1 or settings.held_out is None:
+        return train, sources[1].samples if len(sources) > 1 else []
+    return split_held_out(train, settings.held_out, settings.seed)
 
 
 def _require_good(path: Path, report: Report) -> None:
@@ -205,6 +222,12 @@ def _announce(client: Client, settings: Settings, plan: Plan) -> None:
         cost = client.estimate_cost(base_model=settings.model, lora_rank=settings.lora_rank, num_generators=0)
         lines += f", {cost.price_per_hour:g} {cost.currency} an hour" if cost.price_per_hour else ""
     errors.print(lines, style="dim")
+    if (warmup := settings.warmup_of(len(plan.steps))) >= len(plan.steps) > 1:
+        errors.print(
+            f"warning: --warmup {settings.warmup:g} lasts {number_of(warmup, 'step')}, the whole run: the learning "
+            f"rate comes to {settings.rate_at(len(plan.steps) - 1, len(plan.steps)):.3g} at most",
+            style="yellow",
+        )
 
 
 def _cadence(conditions: Conditions, plan: Plan) -> Cadence:

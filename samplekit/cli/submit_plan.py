@@ -10,20 +10,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from samplekit.checks import Report, check
-from samplekit.cli.screen import counted
+from samplekit.cli.screen import counted, number_of
 from samplekit.cli.validate import SampleLines
 from samplekit.client.batches import Batch, make_batches
 from samplekit.errors import SampleError
 from samplekit.losses import LOSSES, Loss
 from samplekit.sample import Sample
+from samplekit.wire.names import LARGEST_SETTING
 
 if TYPE_CHECKING:
     from samplekit.wire.offers import Limits
 
+_MOST_SAMPLES = 50_000_000  # that a plan holds, over all epochs: some gigabytes
 LOSS_NAMES: dict[str, type[Loss]] = {loss.wire_type.removeprefix("LOSS_TYPE_").lower(): loss for loss in LOSSES}
 _WITH_BETA = ("dro", "grpo")
 SCHEDULES = ("constant", "linear", "cosine")
+
+
+class FiniteRange(click.FloatRange):
+    """A number that the service takes."""
+
+    def __init__(self, min: float, *, min_open: bool = False) -> None:  # noqa: A002 - as click calls it
+        super().__init__(min, LARGEST_SETTING, min_open=min_open)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Refuse what is no number, too: nan is in every range."""
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return found
 
 
 @dataclass(frozen=True)
@@ -80,9 +98,13 @@ class Settings:
         """Give what a loss is divided by: cross-entropy is a sum, how others are reduced is not documented."""
         return num_trained if self.loss == "cross_entropy" else 1
 
+    def warmup_of(self, num_steps: int) -> int:
+        """Give the steps in which the learning rate rises."""
+        return round(self.warmup * num_steps) if self.warmup < 1 else round(self.warmup)
+
     def rate_at(self, step: int, num_steps: int) -> float:
         """Give the learning rate of a step, from 0: up to its highest in the warm-up, then along the schedule."""
-        warmup = round(self.warmup * num_steps) if self.warmup < 1 else round(self.warmup)
+        warmup = self.warmup_of(num_steps)
         if step < warmup:
             return self.learning_rate * (step + 1) / warmup
         done = (step - warmup) / max(num_steps - warmup, 1)
@@ -139,7 +161,13 @@ def make_plan(train: Sequence[Sample], held_out: Sequence[Sample], settings: Set
 
     Raises:
         SampleError: a sample or a setting is beyond what the model takes.
+        UsageError: there would be more than a plan can hold.
     """
+    if len(train) * settings.epochs > _MOST_SAMPLES:
+        raise click.UsageError(
+            f"--epochs {settings.epochs} of {number_of(len(train), 'sample')} are more than the {_MOST_SAMPLES:,} that a "
+            "run takes: give fewer"
+        )
     size, tokens = settings.batch_size, settings.max_tokens
     batches = make_batches(
         train, limits, batch_size=size, max_tokens=tokens, epochs=settings.epochs, seed=settings.seed
@@ -160,8 +188,51 @@ def _steps(batches: Iterator[Batch], accumulate: int) -> Iterator[Step]:
     yield Step(index, held[0].epoch, held)
 
 
-def read_checked(path: Path, loss: Loss, vocab_size: int | None) -> tuple[list[Sample], Report]:
-    """Read a file's samples and find every fault in them, named path:line."""
+@dataclass(frozen=True)
+class Source:
+    """A file's samples, and the lines they stand on.
+
+    Attributes:
+        path: the file.
+        samples: all of them.
+        lines: their numbers, from 1.
+    """
+
+    path: Path
+    samples: list[Sample]
+    lines: list[int]
+
+    def require_lengths(self, settings: Settings, limits: Limits | None) -> None:
+        """Refuse samples that fit in no batch, by the lines they stand on.
+
+        Raises:
+            SampleError: naming the first.
+        """
+        bounds = {
+            "--max-tokens": settings.max_tokens,
+            "the model's max_seq_length": None if limits is None else limits.max_seq_length,
+        }
+        for name, bound in bounds.items():
+            long = [index for index, sample in enumerate(self.samples) if bound is not None and sample.length > bound]
+            if long:
+                raise SampleError(
+                    f"{self.path}:{self.lines[long[0]]} has {self.samples[long[0]].length} positions, expected at most "
+                    f"{bound} ({name}), as have {number_of(len(long) - 1, 'other')}: build them again with --max-length {bound}"
+                )
+
+
+def require_file(path: Path) -> None:
+    """Refuse what cannot be read as often as a run needs, or never ends.
+
+    Raises:
+        UsageError: it is a pipe or a device.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):  # of folders the reader says so
+        raise click.UsageError(f"{path} is a pipe or a device, expected a file: its samples are read more than once")
+
+
+def read_checked(path: Path, loss: Loss, vocab_size: int | None) -> tuple[Source, Report]:
+    """Read a file's samples and find every fault in them, named path:line; without a fault each has its line."""
     lines, samples = SampleLines(path), list[Sample]()
 
     def admitted() -> Iterator[Sample | dict[str, Any]]:
@@ -175,7 +246,7 @@ def read_checked(path: Path, loss: Loss, vocab_size: int | None) -> tuple[list[S
                 yield sample
 
     report = check(admitted(), loss=loss, vocab_size=vocab_size)
-    return samples, lines.locate(report)
+    return Source(path, samples, lines.numbers), lines.locate(report)
 
 
 def split_held_out(samples: list[Sample], held_out: str, seed: int) -> tuple[list[Sample], list[Sample]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from samplekit.cli.submit_folder import METRICS
 from samplekit.cli.submit_state import unwritten
 from samplekit.errors import ServiceError
-from samplekit.wire.names import OperationKind
+from samplekit.wire.names import LARGEST_SETTING, OperationKind
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_cadence import Cadence, Keys
@@ -138,7 +138,7 @@ class Run:
             for place, batch in enumerate(step.batches)
         ]
         # Where they are of sums over tokens, a norm of the mean's gradient is so many times larger in theirs.
-        clip = self.settings.grad_clip * self.settings.divisor(step.num_trained)
+        clip = min(self.settings.grad_clip * self.settings.divisor(step.num_trained), LARGEST_SETTING)
         applied = self._operation(
             f"{step.index}/step",
             OperationKind.OPTIM_STEP,

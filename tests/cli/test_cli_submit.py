@@ -123,7 +123,7 @@ def test_samples_are_held_to_their_lock_and_to_the_tokenizer(submit, service, sa
     ("options", "words"),
     [
         (["--batch-size", 17], "max_batch_size"),
-        (["--max-tokens", 5], "max_tokens"),
+        (["--max-tokens", 5], "--max-tokens"),
         (["--held-out", "20"], "leaves nothing"),
         (["--held-out", "0.01x"], "a whole number of samples (20) or a samples file"),
         (["--beta", 0.1], "has none"),
