@@ -9,8 +9,8 @@ SamplekitError
 |  \- FileFormatError              a line of a file is not what it should be: .path .line
 |- PackingError (ValueError)       rows cannot be filled as asked
 |- ServiceError                    the service said no, or nothing
-|  |- ConnectionFailedError (ConnectionError)
-|  |- StatusError                  .status .request_id .body
+|  |- ConnectionFailedError (ConnectionError)    .sent .idempotency_key
+|  |- StatusError                  .status .request_id .body .idempotency_key
 |  \- OperationError               .operation_id .kind .code
 |     |- OperationFailedError
 |     \- OperationTimeoutError (TimeoutError)   still running: keep the Operation and ask again
@@ -134,11 +134,14 @@ class ConnectionFailedError(ServiceError, ConnectionError):
 
     Attributes:
         sent: whether the service may have seen the request.
+        idempotency_key: of a call of a session that submits an operation: hand it to the same call again, and the
+            service accepts one operation, whatever became of the first try. None for other calls.
     """
 
-    def __init__(self, message: str, *, sent: bool = False) -> None:
+    def __init__(self, message: str, *, sent: bool = False, idempotency_key: str | None = None) -> None:
         super().__init__(message)
         self.sent = sent
+        self.idempotency_key = idempotency_key
 
 
 class StatusError(ServiceError):
@@ -148,13 +151,23 @@ class StatusError(ServiceError):
         status: the HTTP status.
         request_id: the service's id of the request, where it gave one.
         body: the answer's body: whatever JSON it was, or its text.
+        idempotency_key: as of a ConnectionFailedError, for a service that was at fault or had no room.
     """
 
-    def __init__(self, message: str, *, status: int, request_id: str | None = None, body: Any = None) -> None:  # noqa: ANN401 - any JSON
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        request_id: str | None = None,
+        body: Any = None,  # noqa: ANN401 - any JSON
+        idempotency_key: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.request_id = request_id
         self.body = body
+        self.idempotency_key = idempotency_key
 
 
 class OperationError(ServiceError):

@@ -40,9 +40,24 @@ ADDED = {
     "samplekit.client.Client.session": dict.fromkeys(
         ("lora_dropout", "lora_train_unembed", "metadata", "load_optimizer"), _SESSION
     ),
-    "samplekit.client.Session.generate": dict.fromkeys(
-        ("topk_prompt_logprobs", "return_routed_experts"), "all that the wire's sample operation takes"
-    ),
+    **{
+        f"samplekit.client.Session.{name}": {"idempotency_key": "a call without an answer is gone on with"}
+        for name in (
+            "forward",
+            "forward_backward",
+            "custom_forward_backward",
+            "optim_step",
+            "weights_sync",
+            "save_inference_checkpoint",
+            "save_training_checkpoint",
+        )
+    },
+    "samplekit.client.Session.generate": {
+        **dict.fromkeys(
+            ("topk_prompt_logprobs", "return_routed_experts"), "all that the wire's sample operation takes"
+        ),
+        "idempotency_key": "a call without an answer is gone on with",
+    },
     "samplekit.client.Session.operation": {"prompts": "groups of an operation that is picked up again hold them"},
 }
 MADE = {"SampleBatch": lambda: sk.SampleBatch([])}  # attributes that no class shows

@@ -42,20 +42,25 @@ class AsyncSession(SessionState):
         super().__init__(opened, terms, reminders)
         self._driver = driver
 
-    async def forward(self, samples: Samples, loss: Loss) -> AsyncOperation[TrainResult]:
+    async def forward(
+        self, samples: Samples, loss: Loss, *, idempotency_key: str | None = None
+    ) -> AsyncOperation[TrainResult]:
         """Score samples without a gradient; the result holds logprobs.
 
         Args:
             samples: Samples, or mappings in the service's spelling.
             loss: which loss to report; positions it leaves out read logprob 0.
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
 
         Raises:
             SampleError: a sample is at fault; nothing is sent.
         """
-        return await self._submit(calls.train(samples, loss, self._checks(), forward_only=True, outputs=True))
+        return await self._submit(
+            calls.train(samples, loss, self._checks(), forward_only=True, outputs=True), idempotency_key
+        )
 
     async def forward_backward(
-        self, samples: Samples, loss: Loss, *, return_logprobs: bool = False
+        self, samples: Samples, loss: Loss, *, return_logprobs: bool = False, idempotency_key: str | None = None
     ) -> AsyncOperation[TrainResult]:
         """Compute a loss over samples and add its gradient to what is accumulated.
 
@@ -63,25 +68,31 @@ class AsyncSession(SessionState):
             samples: Samples, or mappings in the service's spelling; inputs the loss does not read are left out.
             loss: such as ``CrossEntropy()``.
             return_logprobs: whether the result holds logprobs; they make large answers.
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
 
         Raises:
             SampleError: a sample is at fault; nothing is sent.
         """
         checks = self._checks()
-        return await self._submit(calls.train(samples, loss, checks, forward_only=False, outputs=return_logprobs))
+        return await self._submit(
+            calls.train(samples, loss, checks, forward_only=False, outputs=return_logprobs), idempotency_key
+        )
 
-    async def custom_forward_backward(self, samples: Samples, gradients: Iterable[object]) -> AsyncOperation[None]:
+    async def custom_forward_backward(
+        self, samples: Samples, gradients: Iterable[object], *, idempotency_key: str | None = None
+    ) -> AsyncOperation[None]:
         """Add a gradient that was computed here.
 
         Args:
             samples: as in forward_backward.
             gradients: for each sample d loss / d logprob of its target tokens, float32 (T_i,); used as it is.
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
 
         Raises:
             AlignmentError: the gradients do not match the samples.
             SampleError: a sample is at fault, or a gradient is not finite; nothing is sent.
         """
-        return await self._submit(calls.custom(samples, gradients, self._checks()))
+        return await self._submit(calls.custom(samples, gradients, self._checks()), idempotency_key)
 
     async def optim_step(
         self,
@@ -93,6 +104,7 @@ class AsyncSession(SessionState):
         weight_decay: float | None = None,
         grad_clip_norm: float | None = None,
         muon: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncOperation[int]:
         """Apply the accumulated gradient; the result is the number of steps done.
 
@@ -105,6 +117,7 @@ class AsyncSession(SessionState):
             grad_clip_norm: None means 1.0; 0 does not clip.
             muon: settings of Muon (learning_rate, momentum, newton_schulz_steps, weight_decay, grad_clip_norm), with
                 Adam's under ``"adam"``; on resources made with ``optimizer="muon"``.
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
 
         Raises:
             SampleError: a setting is out of range.
@@ -117,7 +130,7 @@ class AsyncSession(SessionState):
             "weight_decay": weight_decay,
             "grad_clip_norm": grad_clip_norm,
         }
-        return await self._submit(calls.optim_step(adam, muon))
+        return await self._submit(calls.optim_step(adam, muon), idempotency_key)
 
     async def generate(
         self,
@@ -133,6 +146,7 @@ class AsyncSession(SessionState):
         prompt_logprobs: bool = False,
         topk_prompt_logprobs: int = 0,
         return_routed_experts: bool = False,
+        idempotency_key: str | None = None,
     ) -> AsyncOperation[list[Group]]:
         """Draw completions with their logprobs; the result is one Group a prompt, in their order.
 
@@ -149,6 +163,7 @@ class AsyncSession(SessionState):
             topk_prompt_logprobs: how many of the likeliest tokens to give for every position of a prompt, 0 to 20; the
                 groups are `DrawnGroup` then.
             return_routed_experts: whether completions hold a ``routed_experts_key``, for models of experts.
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
 
         Raises:
             SampleError: a setting is out of range, or a prompt is empty or no token ids; nothing is sent.
@@ -158,23 +173,38 @@ class AsyncSession(SessionState):
             prompt_logprobs, topk_prompt_logprobs, return_routed_experts,
         )  # fmt: skip
         settings.warn_if_bent(stacklevel=2)
-        return await self._submit(calls.generate(model_inputs(prompts), settings))
+        return await self._submit(calls.generate(model_inputs(prompts), settings), idempotency_key)
 
-    async def weights_sync(self, kind: str = "synchronous") -> AsyncOperation[int]:
+    async def weights_sync(
+        self, kind: str = "synchronous", *, idempotency_key: str | None = None
+    ) -> AsyncOperation[int]:
         """Give the trained weights to the generators; the result is their version.
 
         Args:
             kind: ``"synchronous"``, ``"background_publish"`` or ``"pipeline"``.
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
         """
-        return await self._submit(calls.weights_sync(kind))
+        return await self._submit(calls.weights_sync(kind), idempotency_key)
 
-    async def save_inference_checkpoint(self) -> AsyncOperation[Checkpoint]:
-        """Save weights to serve or to download with ``client.download``."""
-        return await self._submit(calls.save_checkpoint(OperationKind.INFERENCE_CHECKPOINT, self._about()))
+    async def save_inference_checkpoint(self, *, idempotency_key: str | None = None) -> AsyncOperation[Checkpoint]:
+        """Save weights to serve or to download with ``client.download``.
 
-    async def save_training_checkpoint(self) -> AsyncOperation[Checkpoint]:
-        """Save weights and the optimizer's state, to go on from with ``client.session(resume_from=...)``."""
-        return await self._submit(calls.save_checkpoint(OperationKind.TRAINING_CHECKPOINT, self._about()))
+        Args:
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
+        """
+        return await self._submit(
+            calls.save_checkpoint(OperationKind.INFERENCE_CHECKPOINT, self._about()), idempotency_key
+        )
+
+    async def save_training_checkpoint(self, *, idempotency_key: str | None = None) -> AsyncOperation[Checkpoint]:
+        """Save weights and the optimizer's state, to go on from with ``client.session(resume_from=...)``.
+
+        Args:
+            idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
+        """
+        return await self._submit(
+            calls.save_checkpoint(OperationKind.TRAINING_CHECKPOINT, self._about()), idempotency_key
+        )
 
     async def rename(self, name: str) -> None:
         """Give the session another name in the service's lists; an empty one clears it."""
@@ -206,8 +236,8 @@ class AsyncSession(SessionState):
         """Let the session run on when its ``async with`` block is left. It costs until stopped."""
         self._let_run_on()
 
-    async def _submit(self, submission: Submission[T]) -> AsyncOperation[T]:
-        return AsyncOperation(await self._driver.run(self._submit_flow(submission)), self._driver)
+    async def _submit(self, submission: Submission[T], key: str | None) -> AsyncOperation[T]:
+        return AsyncOperation(await self._driver.run(self._submit_flow(submission, key)), self._driver)
 
     async def __aenter__(self) -> Self:
         return self

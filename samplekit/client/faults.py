@@ -65,7 +65,12 @@ def _connection_error(request: Request, outcome: Failure, times: str) -> Connect
             sent=True,
         )
     key = request.headers.get(names.IDEMPOTENCY_KEY)
-    kept = f" (its idempotency key was {key}: the service may have accepted it)" if key and outcome.sent else ""
+    kept = ""
+    if key and outcome.sent:
+        kept = (
+            f" (its idempotency key was {key}: the service may have accepted it, so make the same call again with "
+            "idempotency_key= as this error carries it)"
+        )
     return ConnectionFailedError(
         f"could not {request.call}{times}: {where}: {outcome.reason}{kept}; {outcome.remedy or _UNREACHED}",
         sent=outcome.sent,

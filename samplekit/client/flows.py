@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -35,11 +35,19 @@ _REFUSALS = (400, 404, 410, 422)
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms flows run: whose clock and chance, how often they try again, and whether on this machine."""
+    """On what terms flows run.
+
+    Attributes:
+        runtime: whose clock and chance.
+        retries: how often they try again.
+        is_local: whether the service runs on this machine.
+        uploads: payload ids by idempotency key, of calls that were not accepted yet.
+    """
 
     runtime: Runtime
     retries: int = names.SESSION_RETRIES
     is_local: bool = False
+    uploads: MutableMapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def stop_retries(self) -> int:
@@ -111,14 +119,28 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
 
     if body is None or not body.needs_upload:
         return (yield from send(None if body is None else body.inline()))
-    uploads = dict[str, str]() if terms.runtime.uploads is None else terms.runtime.uploads
+    uploads = terms.uploads if terms.runtime.uploads is None else terms.runtime.uploads
+    answer = yield from _send_uploaded(terms, session_id, body, key, uploads, send)
+    terms.uploads.pop(key, None)
+    return answer
+
+
+def _send_uploaded(
+    terms: Terms,
+    session_id: str,
+    body: OperationBody,
+    key: str,
+    uploads: MutableMapping[str, str],
+    send: Callable[[tuple[bytes, ...]], Flow[OperationAnswer]],
+) -> Flow[OperationAnswer]:
+    """Upload a body, unless an earlier try under its key did, and send what stands for it."""
     if (known := uploads.get(key)) is not None:
         try:
             return (yield from send(body.stand_in(known)))
         except StatusError as error:
             if error.status not in _REFUSALS:
                 raise
-            # What an earlier process uploaded is gone, and so was nothing accepted under this key.
+            # What an earlier try uploaded is gone, and so was nothing accepted under this key.
     uploads[key] = payload_id = yield from upload(terms, session_id, body.payload())
     return (yield from send(body.stand_in(payload_id)))
 

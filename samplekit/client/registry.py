@@ -39,23 +39,23 @@ class Uncollected:
     """The operations of a session of whose outcome nobody was told."""
 
     def __init__(self) -> None:
-        self._accepted: list[Accepted] = []
+        self._accepted: dict[str, Accepted] = {}  # by key: a call made again under its key is one operation
         self._full = _SPARED
 
     def add(self, accepted: Accepted) -> None:
         """Remember an operation, unless it went well at once; from time to time forget those settled meanwhile."""
         if not accepted.settled:
-            self._accepted.append(accepted)
+            self._accepted[accepted.key or accepted.answer.id] = accepted
         if len(self._accepted) > self._full:
-            self._accepted = self._waiting()
+            self._accepted = {name: item for name, item in self._accepted.items() if not item.settled}
             self._full = _SPARED + 2 * len(self._accepted)
 
     def _waiting(self) -> list[Accepted]:
-        return [item for item in self._accepted if not item.settled]
+        return [item for item in self._accepted.values() if not item.settled]
 
     def review(self) -> Flow[None]:
         """Ask for the oldest once many are not known to be finished, so that leaving need not ask for thousands."""
-        unknown = [item for item in self._accepted if not (item.settled or item.answer.finished)]
+        unknown = [item for item in self._accepted.values() if not (item.settled or item.answer.finished)]
         if len(unknown) > _SPARED:
             with suppress(ServiceError):  # it is asked again
                 yield from unknown[0].look()

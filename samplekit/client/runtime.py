@@ -32,7 +32,7 @@ class Runtime:
         random: uniform in [0, 1), for jitter.
         new_key: makes idempotency keys.
         uploads: payload ids by idempotency key, where another process may submit the same call again: under one key the
-            service takes one body only, and that names its payload. None remembers nothing beyond a call.
+            service takes one body only, and that names its payload. None remembers them here until a call is accepted.
         listener: told of progress; the default shows it in a terminal, and nothing elsewhere.
     """
 

@@ -12,6 +12,7 @@ from samplekit.sample import ModelInput, Sample
 from samplekit.sample.kinds import describe_kind, is_mapping, is_number, is_whole_number
 
 _LONGEST_SHOWN = 60  # characters
+_LONGEST_KEY = 200  # characters
 _INT64_MAX = 2**63 - 1  # the service's whole numbers are int64
 
 
@@ -106,6 +107,21 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise SampleError(f"{name} is {shown(value)}, expected a non-empty string")
     return value
+
+
+def idempotency_key(value: object) -> str:
+    """Give a key that a header can carry.
+
+    Raises:
+        SampleError: it is none.
+    """
+    key = text("idempotency_key", value)
+    if not (key.isascii() and key.isprintable()) or " " in key or len(key) > _LONGEST_KEY:
+        raise SampleError(
+            f"idempotency_key is {shown(value)}, expected what an error or an Operation carries: up to {_LONGEST_KEY} "
+            "letters, digits and signs"
+        )
+    return key
 
 
 def one_of(name: str, value: object, known: Collection[str | None]) -> None:

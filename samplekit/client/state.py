@@ -14,10 +14,10 @@ from samplekit.client.generation import model_inputs
 from samplekit.client.handles import SEPARATOR, Handle, Part
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
-from samplekit.client.settings import text
+from samplekit.client.settings import idempotency_key, text
 from samplekit.client.steps import FREE, cut_short
 from samplekit.client.stopping import stop_all, stop_session
-from samplekit.errors import ServiceError
+from samplekit.errors import ConnectionFailedError, ServiceError, StatusError
 from samplekit.sample import Sample
 from samplekit.wire.answers import OperationAnswer
 
@@ -124,10 +124,11 @@ class SessionState:
         if self._left:
             raise ServiceError(f"session {self.id} was left: open a new one, or attach to it if it still runs")
 
-    def _submit_flow(self, submission: Submission[T]) -> Flow[Handle[T]]:
+    def _submit_flow(self, submission: Submission[T], given: str | None) -> Flow[Handle[T]]:
+        """Submit a call, under the key of an earlier try where one is given; what goes wrong names the key."""
         self._require_open()
+        key = self._terms.runtime.new_key() if given is None else idempotency_key(given)
         yield from self._uncollected.review()
-        key = self._terms.runtime.new_key()
         accepted = list[Accepted]()
 
         def accept(operation: Accepted) -> None:
@@ -135,7 +136,11 @@ class SessionState:
             self._uncollected.add(operation)
 
         with cut_short(lambda: _told_of(accepted)):
-            handle = yield from splitting.submit(self._terms, self.id, submission, key, accept)
+            try:
+                handle = yield from splitting.submit(self._terms, self.id, submission, key, accept)
+            except (ConnectionFailedError, StatusError) as error:
+                error.idempotency_key = key
+                raise
             yield FREE
         return handle
 

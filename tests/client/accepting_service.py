@@ -54,4 +54,4 @@ def told(error):
 
 
 def tracked(session):
-    return [item.key for item in session._uncollected._accepted]
+    return [item.key for item in session._uncollected._accepted.values()]

@@ -29,7 +29,7 @@ def test_answers_about_another_operation_alone_are_a_named_error(side):
     with pytest.raises(sk.ConnectionFailedError, match="about 'op-other', expected optim-step operation op-1"):
         step.result()
     assert not any(step.done() for _ in range(7))
-    with pytest.raises(sk.ConnectionFailedError, match="about 'op-other'.*optim-step operation op-1"):
+    with pytest.raises(sk.ConnectionFailedError, match=r"about 'op-other'.*optim-step operation op-1"):
         step.done()
     side.double.answer(POLL, DONE)
     assert step.result() == 3
