@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import samplekit as sk
-from samplekit.wire import answers, lifecycles, names
+from samplekit.wire import answers, lifecycles, names, offers
 from samplekit.wire.answers import AnswerError
 from samplekit.wire.requests import dumps, forward_backward_body, sample_body, small_body
 
@@ -200,7 +200,7 @@ def test_small_bodies_and_prompts():
 # ---- answers ----
 
 READERS = [
-    answers.parse_operation, lifecycles.parse_lifecycle, answers.parse_supported_models, answers.parse_cost, answers.parse_object,
+    answers.parse_operation, lifecycles.parse_lifecycle, offers.parse_supported_models, offers.parse_cost, answers.parse_object,
 ]  # fmt: skip
 
 
@@ -235,8 +235,8 @@ def test_recorded_answers_are_read():
     assert (session.status, session.step, session.lora_rank) == (names.SessionStatus.RUNNING, 0, 32)
     resources = lifecycles.parse_lifecycle(json.dumps(EXCHANGES[3]["response_body"]).encode())
     assert resources.queue_position == 2
-    (model,) = answers.parse_supported_models(json.dumps(EXCHANGES[0]["response_body"]).encode())
-    assert model.lora == answers.Limits(512, 32_768, 64)
+    (model,) = offers.parse_supported_models(json.dumps(EXCHANGES[0]["response_body"]).encode())
+    assert model.lora == offers.Limits(512, 32_768, 64)
     assert model.full is None
 
 

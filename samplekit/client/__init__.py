@@ -12,9 +12,9 @@ from samplekit.client.resources import AsyncResources, Resources
 from samplekit.client.results import TrainResult
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
-from samplekit.wire.answers import CostEstimate, Limits, SupportedModel
 from samplekit.wire.lifecycles import Lifecycle
 from samplekit.wire.listings import Checkpoint
+from samplekit.wire.offers import CostEstimate, Limits, SupportedModel
 
 __all__ = [
     "Alternatives",

@@ -17,7 +17,7 @@ from samplekit.client.ownership import Reminders
 from samplekit.client.plans import ResourcesPlan, SessionPlan
 from samplekit.client.resources import AsyncResources
 from samplekit.client.runtime import Runtime
-from samplekit.client.settings import text, whole_number
+from samplekit.client.settings import flag, text, whole_number
 from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from samplekit.wire.answers import CostEstimate, SupportedModel
     from samplekit.wire.lifecycles import Lifecycle
     from samplekit.wire.listings import Checkpoint
+    from samplekit.wire.offers import CostEstimate, SupportedModel
 
 
 class AsyncClient:
     """Talk to a Together-compatible training service.
 
-    Leaving its ``async with`` block closes connections; a session stops when its own block is left.
+    Leaving its ``async with`` block closes connections; a session stops when its own block is left. It belongs to the
+    event loop that it is first used on.
 
     Args:
         base_url: where the service is; None reads TOGETHER_BASE_URL, then takes the public service. Plain http is for
@@ -105,11 +106,36 @@ class AsyncClient:
         return await self._driver.run(offers.get_models(self._terms))
 
     async def estimate_cost(
-        self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
+        self,
+        *,
+        base_model: str | None = None,
+        lora_rank: int | None = None,
+        num_generators: int = 1,
+        lora: bool = False,
+        gpu_type: str | None = None,
+        optimizer: str | None = None,
+        muon_scaling: str | None = None,
+        inactive_timeout: int | None = None,
+        base_weights: str | None = None,
     ) -> CostEstimate:
-        """Ask what a session's resources would cost, per hour; arguments as in `session`."""
-        plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
-        return await self._driver.run(offers.estimate_cost(self._terms, plan))
+        """Ask what resources would cost per hour; arguments as in `create_resources`, and a session's lora_rank.
+
+        Raises:
+            SampleError: a setting is out of range.
+        """
+        SessionPlan(base_model, lora_rank)
+        holds_adapters = flag("lora", lora) or lora_rank is not None
+        plan = ResourcesPlan(
+            base_model,
+            holds_adapters,
+            num_generators,
+            gpu_type,
+            optimizer,
+            muon_scaling,
+            inactive_timeout,
+            base_weights,
+        )
+        return await self._driver.run(offers.estimate_cost(self._terms, plan, lora_rank))
 
     def session(
         self,
@@ -132,7 +158,7 @@ class AsyncClient:
 
         Args:
             base_model: what to train; None takes the only model there is, or that of the checkpoint.
-            lora_rank: None trains full weights, or with resume_from what the checkpoint is of.
+            lora_rank: of a LoRA adapter; None trains full weights, or with resume_from what the checkpoint is of.
             lora_alpha: None means 64.
             lora_seed: of the adapter's first weights; not read with resume_from, whose weights are there already.
             num_generators: replicas that generate; 0 trains only.

@@ -14,7 +14,7 @@ from samplekit.sample import Sample
 from samplekit.sample.kinds import describe_kind
 
 if TYPE_CHECKING:
-    from samplekit.wire.answers import Limits
+    from samplekit.wire.offers import Limits
 
 DEFAULT_BATCH_SIZE = 32
 _EVEN = 1.01  # the largest batch over the smallest, in tokens, at which they are even enough

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from samplekit.client import listing, offers, opening
+from samplekit.client.connections import Connections
 from samplekit.client.downloads import download_checkpoint
 from samplekit.client.drivers import BlockingDriver
 from samplekit.client.endpoint import Endpoint, http_options
@@ -16,7 +17,7 @@ from samplekit.client.plans import ResourcesPlan, SessionPlan
 from samplekit.client.resources import Resources
 from samplekit.client.runtime import Runtime
 from samplekit.client.session import Session
-from samplekit.client.settings import text, whole_number
+from samplekit.client.settings import flag, text, whole_number
 from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from samplekit.wire.answers import CostEstimate, SupportedModel
     from samplekit.wire.lifecycles import Lifecycle
     from samplekit.wire.listings import Checkpoint
+    from samplekit.wire.offers import CostEstimate, SupportedModel
 
 
 class Client:
     """Talk to a Together-compatible training service.
 
-    Leaving its ``with`` block closes connections; a session stops when its own block is left.
+    Leaving its ``with`` block closes connections; a session stops when its own block is left. Threads may share it, and
+    a process that is forked makes connections of its own.
 
     Args:
         base_url: where the service is; None reads TOGETHER_BASE_URL, then takes the public service. Plain http is for
@@ -62,7 +64,8 @@ class Client:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self._endpoint = Endpoint.resolve(base_url, api_key, timeout, max_answer_bytes)
-        self._http = httpx.Client(transport=transport, **http_options(self._endpoint))
+        options = http_options(self._endpoint)
+        self._connections = Connections(lambda: httpx.Client(transport=transport, **options))
         self._reminders = Reminders(self._endpoint.base_url)
         self._run_on(Runtime(), max_retries)
 
@@ -92,7 +95,7 @@ class Client:
 
     def _run_on(self, runtime: Runtime, max_retries: int) -> None:
         self._terms = Terms(runtime, whole_number("max_retries", max_retries, least=0), self._endpoint.is_local)
-        self._driver = BlockingDriver(self._http, self._endpoint, runtime)
+        self._driver = BlockingDriver(self._connections, self._endpoint, runtime)
 
     @property
     def base_url(self) -> str:
@@ -104,11 +107,36 @@ class Client:
         return self._driver.run(offers.get_models(self._terms))
 
     def estimate_cost(
-        self, *, base_model: str | None = None, lora_rank: int | None = None, num_generators: int = 1
+        self,
+        *,
+        base_model: str | None = None,
+        lora_rank: int | None = None,
+        num_generators: int = 1,
+        lora: bool = False,
+        gpu_type: str | None = None,
+        optimizer: str | None = None,
+        muon_scaling: str | None = None,
+        inactive_timeout: int | None = None,
+        base_weights: str | None = None,
     ) -> CostEstimate:
-        """Ask what a session's resources would cost, per hour; arguments as in `session`."""
-        plan = SessionPlan(base_model, lora_rank, num_generators=num_generators)
-        return self._driver.run(offers.estimate_cost(self._terms, plan))
+        """Ask what resources would cost per hour; arguments as in `create_resources`, and a session's lora_rank.
+
+        Raises:
+            SampleError: a setting is out of range.
+        """
+        SessionPlan(base_model, lora_rank)
+        holds_adapters = flag("lora", lora) or lora_rank is not None
+        plan = ResourcesPlan(
+            base_model,
+            holds_adapters,
+            num_generators,
+            gpu_type,
+            optimizer,
+            muon_scaling,
+            inactive_timeout,
+            base_weights,
+        )
+        return self._driver.run(offers.estimate_cost(self._terms, plan, lora_rank))
 
     def session(
         self,
@@ -129,7 +157,7 @@ class Client:
 
         Args:
             base_model: what to train; None takes the only model there is, or that of the checkpoint.
-            lora_rank: None trains full weights, or with resume_from what the checkpoint is of.
+            lora_rank: of a LoRA adapter; None trains full weights, or with resume_from what the checkpoint is of.
             lora_alpha: None means 64.
             lora_seed: of the adapter's first weights; not read with resume_from, whose weights are there already.
             num_generators: replicas that generate; 0 trains only.
@@ -274,7 +302,7 @@ class Client:
     def close(self) -> None:
         """Close the connections. Sessions and operations go on at the service; those never stopped are warned of."""
         self._reminders.warn()
-        self._http.close()
+        self._connections.http.close()
 
     def __enter__(self) -> Self:
         return self

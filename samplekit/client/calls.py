@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from samplekit.client.generation import GenerationSettings
     from samplekit.rollouts import Group
     from samplekit.sample import ModelInput
-    from samplekit.wire.answers import JsonObject, Limits
+    from samplekit.wire.answers import JsonObject
     from samplekit.wire.listings import Checkpoint
+    from samplekit.wire.offers import Limits
     from samplekit.wire.requests import OperationBody
 
 T = TypeVar("T")
@@ -205,17 +206,17 @@ def weights_sync(kind: str) -> Submission[int]:
     return Submission(OperationKind.WEIGHTS_SYNC, lambda: Prepared(body, lambda output, _: parse_version(output)))
 
 
-def save_checkpoint(kind: OperationKind, about: Mapping[str, str]) -> Submission[Checkpoint]:
+def save_checkpoint(kind: OperationKind, about: Mapping[str, Any]) -> Submission[Checkpoint]:
     """Save weights, alone or with the optimizer's state; ``about`` is what the service's answer leaves out."""
     return Submission(kind, lambda: Prepared(None, _reads_saved(kind, about)))
 
 
-def _reads_saved(kind: OperationKind, about: Mapping[str, str]) -> Callable[[JsonObject, str], Checkpoint]:
+def _reads_saved(kind: OperationKind, about: Mapping[str, Any]) -> Callable[[JsonObject, str], Checkpoint]:
     return lambda output, _: parse_saved(output, kind, about)
 
 
 def parser_of(
-    kind: str, prompts: Sequence[ModelInput] | None, about: Mapping[str, str]
+    kind: str, prompts: Sequence[ModelInput] | None, about: Mapping[str, Any]
 ) -> Callable[[JsonObject, str], Any]:
     """Give what reads the output of an operation that another process submitted: (output, operation id) -> result.
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from samplekit.client.exchange import poll
 from samplekit.client.faults import lifecycle_remedy
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
-from samplekit.client.offers import limits_of, model_to_train, models_or_none, require_offered, settle
+from samplekit.client.offers import has_choice, limits_of, models_or_none, settle, settle_resources
 from samplekit.client.plans import OpenSession, ResourcesPlan, SessionPlan
+from samplekit.client.polling import Inquiry
 from samplekit.client.steps import FREE, held
 from samplekit.client.stopping import Heard, heed_nothing, stop_resources, stop_session
 from samplekit.errors import ServiceError
@@ -20,8 +20,8 @@ from samplekit.wire.names import ResourcesStatus, SessionStatus
 
 if TYPE_CHECKING:
     from samplekit.client.steps import Flow, Request
-    from samplekit.wire.answers import SupportedModel
     from samplekit.wire.names import Route
+    from samplekit.wire.offers import SupportedModel
 
 T = TypeVar("T")
 OPEN_SECONDS = 3600.0  # resources, then again a session
@@ -50,9 +50,7 @@ def create_resources(terms: Terms, plan: ResourcesPlan) -> Flow[Lifecycle]:
 
     They are stopped again where the caller will never hear of them, for Ctrl-C or a cancellation came meanwhile.
     """
-    models = yield from models_or_none(terms)
-    plan = replace(plan, base_model=model_to_train(models, plan.base_model))
-    require_offered(models, plan.base_model or "", lora_rank=1 if plan.lora else None)
+    plan = yield from settle_resources(terms, plan)
     return (yield from _create(terms, _RESOURCES, f"for {plan.base_model}", plan.body(), _unused))
 
 
@@ -64,8 +62,8 @@ def open_session(terms: Terms, plan: SessionPlan) -> Flow[OpenSession]:
     plan, models = yield from settle(terms, plan)
 
     def use(resources: Lifecycle) -> Flow[OpenSession]:
-        yield from wait_for_resources(terms, resources.id)
-        return (yield from _session_on(terms, resources.id, plan, models, replace(_SESSION, stop=_stops_with_them)))
+        ready = yield from wait_for_resources(terms, resources.id)
+        return (yield from _session_on(terms, ready, plan, models, replace(_SESSION, stop=_stops_with_them)))
 
     return (yield from _create(terms, _RESOURCES, f"for {plan.base_model}", plan.resources_body(), use))
 
@@ -79,23 +77,25 @@ def open_session_on(terms: Terms, resources: Lifecycle, plan: SessionPlan, heard
         plan: what the session should be.
         heard: is told of the resources whenever the service says something of them.
     """
-    plan, models = yield from settle(terms, replace(plan, base_model=resources.base_model))
-    yield from wait_for_resources(terms, resources.id, heard=heard)
-    made = yield from _session_on(terms, resources.id, plan, models, _SESSION)
+    plan = replace(plan, base_model=resources.base_model)
+    plan, models = yield from settle(terms, plan, resources.gpu_type, resources.lora_enabled)
+    ready = yield from wait_for_resources(terms, resources.id, heard=heard)
+    made = yield from _session_on(terms, ready, plan, models, _SESSION)
     return replace(made, stops_resources=False)
 
 
 def _session_on(
-    terms: Terms, resources_id: str, plan: SessionPlan, models: list[SupportedModel], kind: _Kind
+    terms: Terms, resources: Lifecycle, plan: SessionPlan, models: list[SupportedModel], kind: _Kind
 ) -> Flow[OpenSession]:
     """Create a session on resources that are ready, and wait until it runs."""
 
     def use(session: Lifecycle) -> Flow[OpenSession]:
-        yield from wait_for_session(terms, session.id)
-        limits = limits_of(models, plan.base_model or "", lora=plan.lora_rank is not None)
-        return OpenSession(session.id, plan.base_model or "", resources_id, owned=True, limits=limits)
+        found = yield from wait_for_session(terms, session.id)
+        rank, model = found.lora_rank or plan.lora_rank, plan.base_model or ""
+        limits = limits_of(models, model, resources.gpu_type, lora=rank is not None or resources.lora_enabled is True)
+        return OpenSession(session.id, model, resources.id, owned=True, limits=limits, lora_rank=rank)
 
-    return (yield from _create(terms, kind, f"on {resources_id}", plan.session_body(resources_id), use))
+    return (yield from _create(terms, kind, f"on {resources.id}", plan.session_body(resources.id), use))
 
 
 def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
@@ -114,8 +114,12 @@ def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
             f"client.session(resume_from=...) and one of client.checkpoints(session_id={session_id!r})"
         )
     models = yield from models_or_none(terms)
-    limits = limits_of(models, found.base_model, lora=found.lora_rank is not None)
-    return OpenSession(found.id, found.base_model, found.resources_id, owned=False, limits=limits)
+    gpu_type = ""
+    if found.resources_id and has_choice(models, found.base_model):
+        gpu_type = (yield from find_resources(terms, found.resources_id)).gpu_type
+    rank = found.lora_rank
+    limits = limits_of(models, found.base_model, gpu_type, lora=rank is not None)
+    return OpenSession(found.id, found.base_model, found.resources_id, owned=False, limits=limits, lora_rank=rank)
 
 
 def find_resources(terms: Terms, resources_id: str) -> Flow[Lifecycle]:
@@ -190,15 +194,15 @@ def _wait_until(
         return found.status == wanted or found.status in dead
 
     now = terms.runtime.clock()
-    answer = yield from poll(
+    inquiry = Inquiry(
         request,
         parse_lifecycle,
         ended,
         terms.runtime,
         since=now,
-        deadline=now + timeout,
         retries=terms.retries,
     )
+    answer = yield from inquiry.poll(now + timeout)
     if answer is None:
         raise ServiceError(f"{what} did not become {short_status(wanted)} within {timeout:g} s: try again later")
     if answer.status != wanted:

@@ -14,7 +14,7 @@ from samplekit.wire.names import INACTIVE_TIMEOUT_SECONDS
 from samplekit.wire.requests import dumps
 
 if TYPE_CHECKING:
-    from samplekit.wire.answers import Limits
+    from samplekit.wire.offers import Limits
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,7 @@ class OpenSession:
         owned: whether we created it, so that leaving it stops it.
         limits: batch size and length; None where the service does not say.
         stops_resources: whether stopping it stops the resources too, for they were created for it.
+        lora_rank: of an adapter; None for full weights.
     """
 
     id: str
@@ -191,3 +192,4 @@ class OpenSession:
     owned: bool
     limits: Limits | None
     stops_resources: bool = True
+    lora_rank: int | None = None

@@ -126,7 +126,10 @@ class Resources(ResourcesState):
         metadata: Mapping[str, Any] | None = None,
         load_optimizer: bool | None = None,
     ) -> Session:
-        """Create a session on them; arguments as in ``client.session``. Leaving it leaves them running."""
+        """Create a session on them; arguments as in ``client.session``. Leaving it leaves them running.
+
+        Resources made with ``lora=True`` need a lora_rank, others refuse it: neither trains something else than asked.
+        """
         plan = SessionPlan(
             None, lora_rank, lora_alpha, lora_seed, 1, name, resume_from,
             lora_dropout, lora_train_unembed, metadata, load_optimizer,
@@ -186,7 +189,10 @@ class AsyncResources(ResourcesState):
         metadata: Mapping[str, Any] | None = None,
         load_optimizer: bool | None = None,
     ) -> AsyncSession:
-        """Create a session on them; arguments as in ``client.session``. Leaving it leaves them running."""
+        """Create a session on them; arguments as in ``client.session``. Leaving it leaves them running.
+
+        Resources made with ``lora=True`` need a lora_rank, others refuse it: neither trains something else than asked.
+        """
         plan = SessionPlan(
             None, lora_rank, lora_alpha, lora_seed, 1, name, resume_from,
             lora_dropout, lora_train_unembed, metadata, load_optimizer,

@@ -129,11 +129,10 @@ def parse_version(output: JsonObject) -> int:
     return as_int(output.get("weights_version"), "weights_version")
 
 
-def parse_saved(output: JsonObject, kind: str, about: Mapping[str, str]) -> Checkpoint:
-    """Parse which checkpoint was saved; base model and session come from ``about`` where the answer is silent."""
+def parse_saved(output: JsonObject, kind: str, about: Mapping[str, Any]) -> Checkpoint:
+    """Parse which checkpoint was saved; ``about`` says what is known of its session, where the answer is silent."""
     found = checkpoint_of(as_object(output.get("checkpoint")), kind.removesuffix("-checkpoint"))
-    silent = {name: value for name, value in about.items() if not getattr(found, name)}
-    return replace(found, **silent)  # type: ignore[arg-type]
+    return replace(found, **{name: value for name, value in about.items() if not getattr(found, name)})
 
 
 def parse_groups(output: JsonObject, prompts: Sequence[ModelInput], operation_id: str) -> list[Group]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from samplekit.client.flows import Terms
     from samplekit.client.ownership import Reminders
     from samplekit.client.steps import Flow
-    from samplekit.wire.answers import Limits
+    from samplekit.wire.offers import Limits
 
 T = TypeVar("T")
 Samples: TypeAlias = Iterable[Sample | Mapping[str, Any]]
@@ -100,8 +100,8 @@ class SessionState:
         self._opened = replace(self._opened, owned=True)
         self._stops = True
 
-    def _about(self) -> dict[str, str]:
-        return {"base_model": self.base_model, "session_id": self.id}
+    def _about(self) -> dict[str, Any]:
+        return {"base_model": self.base_model, "session_id": self.id, "lora_rank": self._opened.lora_rank}
 
     def _checks(self) -> Checks:
         return Checks(self.limits, self.allow)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from samplekit.client.exchange import poll
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
+from samplekit.client.polling import Inquiry
 from samplekit.client.steps import held
 from samplekit.errors import ConnectionFailedError, ServiceError, StatusError
 from samplekit.wire import names
@@ -92,16 +92,16 @@ def _stop(
     if finished(answer):
         return
     now = terms.runtime.clock()
+    inquiry = Inquiry(
+        look,
+        parse_lifecycle,
+        finished,
+        terms.runtime,
+        since=now - names.NOT_FOUND_GRACE,
+        retries=terms.retries,
+    )
     try:
-        found = yield from poll(
-            look,
-            parse_lifecycle,
-            finished,
-            terms.runtime,
-            since=now - names.NOT_FOUND_GRACE,
-            deadline=now + timeout,
-            retries=terms.retries,
-        )
+        found = yield from inquiry.poll(now + timeout)
     except StatusError as error:
         if error.status == 404:  # gone altogether
             heard(None)

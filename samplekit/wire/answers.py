@@ -60,53 +60,6 @@ class OperationAnswer:
         return self.status == OperationStatus.FAILED
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one way of training a model allows.
-
-    Attributes:
-        max_batch_size: samples in one forward_backward.
-        max_seq_length: positions in one sample.
-        max_rank: the largest LoRA rank; None for full weights.
-    """
-
-    max_batch_size: int
-    max_seq_length: int
-    max_rank: int | None = None
-
-
-@dataclass(frozen=True)
-class SupportedModel:
-    """A model the service trains.
-
-    Attributes:
-        base_model: its name, for ``client.session(base_model=...)``.
-        gpu_type: the default hardware; limits are for it, where it trains that way, else for other hardware.
-        lora: limits of LoRA training, None where there is none.
-        full: limits of full-weight training, None where there is none.
-        context_length: tokens of prompt and completion together; None where it does not generate.
-    """
-
-    base_model: str
-    gpu_type: str
-    lora: Limits | None
-    full: Limits | None
-    context_length: int | None
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """What a session's resources cost.
-
-    Attributes:
-        currency: such as ``"USD"``.
-        price_per_hour: in that currency.
-    """
-
-    currency: str
-    price_per_hour: float
-
-
 def parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     """Parse an answer; NaN, which some servers print, is read as such.
 
@@ -182,44 +135,6 @@ def parse_operation(body: bytes) -> OperationAnswer:
         str(code) if code else None,
         str(error.get("message") or ""),
     )
-
-
-def parse_supported_models(body: bytes) -> list[SupportedModel]:
-    """Parse which models the service trains, each with its limits."""
-    return [_supported_model(as_object(item)) for item in as_list(parse_object(body).get("data"), "data")]
-
-
-def _supported_model(item: JsonObject) -> SupportedModel:
-    configs = [as_object(config) for config in as_list(item.get("compute_configs") or [], "compute_configs")]
-    default = str(item.get("default_gpu_type") or "")
-    chosen = next((config for config in configs if config.get("gpu_type") == default), configs[0] if configs else {})
-    trainers = [as_object(config.get("trainer_config")) for config in [chosen, *configs]]
-    return SupportedModel(
-        as_id(item, "base_model"),
-        str(chosen.get("gpu_type") or default),
-        _first_limits(trainers, "lora"),
-        _first_limits(trainers, "full"),
-        as_optional_int(as_object(chosen.get("generator_config")), "context_length"),
-    )
-
-
-def _first_limits(trainers: list[JsonObject], way: str) -> Limits | None:
-    """Read the limits on the first hardware that trains this way: the default one comes first."""
-    return next((_limits(config) for trainer in trainers if (config := as_object(trainer.get(way)))), None)
-
-
-def _limits(config: JsonObject) -> Limits:
-    return Limits(
-        as_int(config.get("max_batch_size"), "max_batch_size"),
-        as_int(config.get("max_seq_length"), "max_seq_length"),
-        as_optional_int(config, "max_rank"),
-    )
-
-
-def parse_cost(body: bytes) -> CostEstimate:
-    """Parse what a cost estimate answers."""
-    answer = parse_object(body)
-    return CostEstimate(str(answer.get("currency") or ""), as_float(answer.get("price_per_hour"), "price_per_hour"))
 
 
 def parse_logprobs(output: JsonObject) -> list[FloatArray] | None:

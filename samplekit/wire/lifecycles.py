@@ -26,6 +26,9 @@ class Lifecycle:
         created_at: when, as the service writes it.
         expires_at: of resources, when they stop by themselves.
         metadata: of a session, what its owner wrote to it.
+        gpu_type: of resources, their hardware.
+        lora_enabled: of resources, whether they hold adapters, else full weights; None where the service does not say.
+        optimizer: of resources, ``"adam"`` or ``"muon"``; empty where the service does not say.
     """
 
     id: str
@@ -40,6 +43,9 @@ class Lifecycle:
     created_at: str = ""
     expires_at: str = ""
     metadata: JsonObject = field(default_factory=dict[str, Any])
+    gpu_type: str = ""
+    lora_enabled: bool | None = None
+    optimizer: str = ""
 
 
 def parse_lifecycle(body: bytes) -> Lifecycle:
@@ -64,6 +70,9 @@ def lifecycle_of(answer: JsonObject) -> Lifecycle:
         str(answer.get("created_at") or ""),
         str(answer.get("expires_at") or ""),
         as_object(answer.get("metadata")),
+        str(as_object(answer.get("compute_config")).get("gpu_type") or ""),
+        None if answer.get("lora_enabled") is None else answer["lora_enabled"] is True,
+        next(iter(as_object(answer.get("optimizer_config"))), ""),
     )
 
 

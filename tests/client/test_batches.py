@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import samplekit as sk
 from samplekit.client.batches import make_batches
-from samplekit.wire.answers import Limits
+from samplekit.wire.offers import Limits
 
 LIMITS = Limits(64, 50)
 

@@ -10,7 +10,7 @@ import pytest
 from service_double import MODELS, OPERATIONS, READY, RUNNING, SESSION, STATUS, operation
 
 import samplekit as sk
-from samplekit.wire.answers import Limits
+from samplekit.wire.offers import Limits
 
 SUBMIT = f"POST {OPERATIONS}/.*"
 STOPS = [f"/v1/rl/training-sessions/{SESSION}/stop", "/v1/rl/model-resources/res-1/stop?force=true"]

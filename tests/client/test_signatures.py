@@ -19,7 +19,11 @@ from samplekit.client import (
 
 # Names that the signatures page does not have (tests/test_signatures_page.py holds those it has), and their arguments.
 BESIDES = {
-    (Client, "estimate_cost"): "self, *, base_model=None, lora_rank=None, num_generators=1",
+    (
+        Client,
+        "estimate_cost",
+    ): "self, *, base_model=None, lora_rank=None, num_generators=1, lora=False, gpu_type=None, optimizer=None, "
+    "muon_scaling=None, inactive_timeout=None, base_weights=None",
     (Client, "checkpoints"): "self, *, session_id=None, kind=None, base_model=None, limit=None",
     (Client, "sessions"): "self, *, status=(), created_by=None, resources_id=None, limit=None",
     (Client, "resources"): "self, *, status=(), created_by=None, limit=None",

@@ -3,8 +3,8 @@ import pytest
 
 from samplekit.server import LocalService
 from samplekit.wire import names as wire
-from samplekit.wire.answers import parse_cost, parse_supported_models
 from samplekit.wire.lifecycles import parse_lifecycle
+from samplekit.wire.offers import parse_cost, parse_supported_models
 
 TINY = {"base_model": "samplekit/tiny"}
 
