@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
+from samplekit.client.connections import LoopBond
 from samplekit.client.intake import headers_of, lateness
 from samplekit.client.steps import Failure, Fetch, Flow, Held, Outcome, Pause, Reply, Request, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from samplekit.client.connections import Connections
     from samplekit.client.endpoint import Endpoint
     from samplekit.client.runtime import Runtime
 
@@ -29,8 +31,8 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.
 class BlockingDriver:
     """Run flows to their end on the calling thread."""
 
-    def __init__(self, http: httpx.Client, endpoint: Endpoint, runtime: Runtime) -> None:
-        self._http, self._endpoint, self._runtime = http, endpoint, runtime
+    def __init__(self, connections: Connections, endpoint: Endpoint, runtime: Runtime) -> None:
+        self._connections, self._endpoint, self._runtime = connections, endpoint, runtime
 
     def run(self, flow: Flow[T]) -> T:
         """Do what the flow asks for until it returns; what goes wrong is raised inside it, so that it can clean up.
@@ -74,10 +76,11 @@ class BlockingDriver:
         return step.run() if isinstance(step, Work) else self._runtime.sleep(step.seconds)
 
     def _send(self, request: Request) -> Outcome:
-        self._endpoint.require_open(closed=self._http.is_closed)
+        http = self._connections.http
+        self._endpoint.require_open(closed=http.is_closed)
         late = lateness(request.timeout, self._runtime.clock)
         try:
-            response = self._http.send(self._endpoint.build(request), stream=True)
+            response = http.send(self._endpoint.build(request), stream=True)
             try:
                 return self._take_in(response, late)
             finally:
@@ -94,9 +97,10 @@ class BlockingDriver:
         return intake.outcome()
 
     def _fetch(self, step: Fetch) -> Outcome:
-        self._endpoint.require_open(closed=self._http.is_closed)
+        http = self._connections.http
+        self._endpoint.require_open(closed=http.is_closed)
         try:
-            response = self._http.send(self._endpoint.build(step.request), stream=True)
+            response = http.send(self._endpoint.build(step.request), stream=True)
             try:
                 if not response.is_success:
                     return self._take_in(response)
@@ -160,12 +164,17 @@ class AsyncDriver:
 
     def __init__(self, http: httpx.AsyncClient, endpoint: Endpoint, runtime: Runtime) -> None:
         self._http, self._endpoint, self._runtime = http, endpoint, runtime
+        self._bond = LoopBond(endpoint.base_url)
 
     async def run(self, flow: Flow[T]) -> T:
         """Do what the flow asks for until it returns; what goes wrong is raised inside it, so that it can clean up.
 
         A cancellation that comes during a held step is raised at the next step that is not held, or at the end.
+
+        Raises:
+            ServiceError: it was used on another event loop before.
         """
+        self._bond.require()
         outcome: Any = None
         error: BaseException | None = None
         cancelled: asyncio.CancelledError | None = None

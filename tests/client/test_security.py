@@ -162,8 +162,8 @@ def test_a_closed_client_says_so(side):
 def test_the_client_goes_past_proxies_to_this_machine_only(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    assert not Client(base_url="http://127.0.0.1:1")._http._mounts
-    assert Client(base_url=URL, api_key=KEY)._http._mounts
+    assert not Client(base_url="http://127.0.0.1:1")._connections.http._mounts
+    assert Client(base_url=URL, api_key=KEY)._connections.http._mounts
 
 
 @pytest.mark.parametrize("cls", [Client, AsyncClient])
