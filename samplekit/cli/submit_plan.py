@@ -165,8 +165,8 @@ def make_plan(train: Sequence[Sample], held_out: Sequence[Sample], settings: Set
     """
     if len(train) * settings.epochs > _MOST_SAMPLES:
         raise click.UsageError(
-            f"--epochs {settings.epochs} of {number_of(len(train), 'sample')} are more than the {_MOST_SAMPLES:,} that a "
-            "run takes: give fewer"
+            f"--epochs {settings.epochs} of {number_of(len(train), 'sample')} are more than the {_MOST_SAMPLES:,} that "
+            "a run takes: give fewer"
         )
     size, tokens = settings.batch_size, settings.max_tokens
     batches = make_batches(
@@ -217,7 +217,7 @@ class Source:
             if long:
                 raise SampleError(
                     f"{self.path}:{self.lines[long[0]]} has {self.samples[long[0]].length} positions, expected at most "
-                    f"{bound} ({name}), as have {number_of(len(long) - 1, 'other')}: build them again with --max-length {bound}"
+                    f"{bound} ({name}), as have {number_of(len(long) - 1, 'other')}: build with --max-length {bound}"
                 )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from samplekit.cli.screen import errors
 from samplekit.cli.submit_folder import give_room, keep_earlier
+from samplekit.cli.submit_notices import Notices
 from samplekit.cli.submit_pause import can_be_saved_after, save_at_end
 from samplekit.cli.submit_state import Uploads
 from samplekit.client import Client, Runtime
@@ -76,7 +77,7 @@ def open_client(
         with errors.status(f"loading {settings.model}"):
             url = stack.enter_context(LocalService(model=settings.model, state_dir=state_dir)).url
     uploads = Uploads(state, conditions.run_dir)
-    return Client.with_runtime(Runtime(new_key=keys, uploads=uploads), base_url=url)
+    return Client.with_runtime(Runtime(new_key=keys, uploads=uploads, listener=Notices()), base_url=url)
 
 
 def limits_of(client: Client, settings: Settings) -> Limits | None:

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.client.faults import STRANGE_ANSWER, call_error
+from samplekit.client.progress import Watch
 from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Step, Work, changed
 from samplekit.errors import ConnectionFailedError
 from samplekit.sample.kinds import shown
@@ -39,17 +40,28 @@ def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, ret
         StatusError: the service said no.
         ConnectionFailedError: no answer came, or none that can be read.
     """
-    attempt = 0
-    while True:
-        outcome = yield request
-        value, outcome = yield from parse_outcome(request, outcome, parse)
-        if outcome is None:
-            return value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - parsed beside it
-        delay = retry_delay(request, outcome, attempt, runtime)
-        if delay is None or attempt >= retries:
-            raise call_error(request, outcome, tries=attempt + 1)
-        attempt += 1
-        yield Pause(delay)
+    attempt, answered = 0, False
+    watch = Watch(str(request.subject or request.call), runtime)
+    try:
+        while True:
+            outcome = yield request
+            value, outcome = yield from parse_outcome(request, outcome, parse)
+            if outcome is None:
+                answered = True
+                return value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - parsed beside it
+            delay = retry_delay(request, outcome, attempt, runtime)
+            if delay is None or attempt >= retries:
+                raise call_error(request, outcome, tries=attempt + 1)
+            attempt += 1
+            watch.tell_trouble(trouble_of(outcome))
+            yield Pause(delay)
+    finally:
+        watch.end(answered=answered)
+
+
+def trouble_of(outcome: Outcome) -> str:
+    """Say what came instead of an answer, for somebody who waits for one."""
+    return outcome.reason if isinstance(outcome, Failure) else f"status {outcome.status}"
 
 
 def parse_outcome(

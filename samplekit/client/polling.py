@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from samplekit.client.exchange import SHORTEST_TIMEOUT, parse_outcome, retry_delay
+from samplekit.client.exchange import SHORTEST_TIMEOUT, parse_outcome, retry_delay, trouble_of
 from samplekit.client.faults import call_error
 from samplekit.client.progress import Watch
 from samplekit.client.steps import Failure, Flow, Outcome, Pause, Request
@@ -58,6 +58,7 @@ class Inquiry(Generic[S]):
         self._parse: Callable[[bytes], S] = parse
         self._since, self._retries = since, retries
         self._faults, self._patience = 0, _FIRST_LOOK
+        self._trouble = Watch(str(request.subject or request.call), runtime)
 
     def ask(self, seconds: float | None) -> Flow[S | None]:
         """Ask once, for so many seconds; None where no answer came and that is borne.
@@ -71,6 +72,7 @@ class Inquiry(Generic[S]):
         self.again_at = 0.0
         if self.silence is None:
             self._faults = 0
+            self._trouble.end()
         elif not _is_normal(self.silence, self.runtime.clock() - self._since):
             self._bear(self.silence)
         return value
@@ -80,8 +82,10 @@ class Inquiry(Generic[S]):
         if delay is None or self._faults >= self._retries:
             error = call_error(self.request, outcome, tries=self._faults + 1)
             self._faults = 0
+            self._trouble.end(answered=False)
             raise error
         self._faults += 1
+        self._trouble.tell_trouble(trouble_of(outcome))
         self.again_at = self.runtime.clock() + delay
 
     def look(self) -> Flow[S | None]:

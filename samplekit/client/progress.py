@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _QUIET_SECONDS = 2.0  # shorter waits are not worth a line
 _WIDTH = 79
+UNANSWERED = "UNANSWERED"  # the status of what cannot be asked
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Waiting:
         elapsed: seconds since it is waited for.
         queue_position: its place among those who wait for hardware, where the service says.
         ended: whether the wait is over, well or not; told only where it was told before that it goes on.
+        trouble: why the service's last answer could not be had, or was none, so that it is asked again; None while it
+            answers.
     """
 
     what: str
@@ -31,8 +34,11 @@ class Waiting:
     elapsed: float
     queue_position: int | None = None
     ended: bool = False
+    trouble: str | None = None
 
     def __str__(self) -> str:
+        if self.trouble is not None:
+            return f"{self.what}: {self.trouble}, trying again, {self.elapsed:.0f} s"
         place = "" if self.queue_position is None else f", place {self.queue_position} in the queue"
         return f"{self.what}: {self.status}{place}, {self.elapsed:.0f} s"
 
@@ -82,10 +88,17 @@ class Watch:
         self._last = Waiting(self._what, status, self.elapsed, queue_position)
         self.runtime.listener(self._last)
 
-    def end(self) -> None:
-        """Tell that it is over, where anything was told."""
+    def tell_trouble(self, trouble: str) -> None:
+        """Tell that an answer could not be had, and is asked for again."""
+        self._last = Waiting(self._what, UNANSWERED, self.elapsed, trouble=trouble)
+        self.runtime.listener(self._last)
+
+    def end(self, *, answered: bool = True) -> None:
+        """Tell that it is over, where anything was told, and whether the service has answered at last."""
         if self._last is not None:
-            self.runtime.listener(Waiting(self._what, self._last.status, self.elapsed, ended=True))
+            trouble = None if answered else self._last.trouble
+            last, self._last = self._last, None
+            self.runtime.listener(Waiting(self._what, last.status, self.elapsed, ended=True, trouble=trouble))
 
 
 class TerminalLine:
