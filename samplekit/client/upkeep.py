@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from samplekit.client.flows import Terms, request_for
 from samplekit.client.plans import metadata_body
@@ -14,6 +14,8 @@ from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle
 from samplekit.wire.requests import dumps
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from samplekit.client.steps import Flow
 
 
@@ -25,9 +27,7 @@ def rename_session(terms: Terms, session_id: str, name: object) -> Flow[None]:
     """
     if not isinstance(name, str):
         raise SampleError(f"name is {shown(name)}, expected a string, empty to clear it")
-    what = f"rename training session {session_id}"
-    request = request_for(names.UPDATE_SESSION, what, body=(dumps({"display_name": name}),), session_id=session_id)
-    yield from terms.call(request, lambda _: None)
+    yield from _update(terms, session_id, f"rename training session {session_id}", {"display_name": name})
 
 
 def annotate_session(terms: Terms, session_id: str, metadata: object) -> Flow[None]:
@@ -36,10 +36,14 @@ def annotate_session(terms: Terms, session_id: str, metadata: object) -> Flow[No
     Raises:
         SampleError: it is no mapping, or JSON cannot say it.
     """
-    body = (dumps({"metadata": metadata_body(metadata)}),)
-    request = request_for(
-        names.UPDATE_SESSION, f"write metadata to training session {session_id}", body=body, session_id=session_id
-    )
+    what = f"write metadata to training session {session_id}"
+    yield from _update(terms, session_id, what, {"metadata": metadata_body(metadata)})
+
+
+def _update(terms: Terms, session_id: str, what: str, members: Mapping[str, Any]) -> Flow[None]:
+    lookup = "look at it with client.sessions(), and call again where it does not stand there"
+    body = (dumps(members),)
+    request = request_for(names.UPDATE_SESSION, what, body=body, lookup=lookup, session_id=session_id)
     yield from terms.call(request, lambda _: None)
 
 
@@ -53,6 +57,11 @@ def extend_expiry(terms: Terms, resources_id: str, seconds: object) -> Flow[Life
     body = dumps({"seconds": whole_number("seconds", seconds, least=low, most=high)})
     subject = Subject("model resources", resources_id)
     request = request_for(
-        names.EXTEND_EXPIRY, f"extend {subject}", body=(body,), subject=subject, resources_id=resources_id
+        names.EXTEND_EXPIRY,
+        f"extend {subject}",
+        body=(body,),
+        lookup="look at resources.info.expires_at after resources.refresh(), and call again where it is too soon",
+        subject=subject,
+        resources_id=resources_id,
     )
     return (yield from terms.call(request, parse_lifecycle))

@@ -57,8 +57,8 @@ class Route:
         method: the HTTP method.
         template: the path, ids as ``{session_id}`` (starlette reads the same spelling).
         keyed: whether the call must carry an Idempotency-Key; of all calls only submitting an operation does.
-        repeatable: whether sending it twice does no harm: it only reads or estimates, carries a key, or leaves nothing
-            worse behind than sending it once (a name set again, a URL nobody uses).
+        repeatable: whether it is sent again once its bytes were sent: it only reads or estimates, carries a key, or
+            gives a URL for a payload.
     """
 
     method: str
@@ -84,12 +84,12 @@ ESTIMATE_COST = Route("POST", f"{_RESOURCES}/estimate-cost", repeatable=True)
 CREATE_RESOURCES = Route("POST", _RESOURCES)
 LIST_RESOURCES = Route("GET", _RESOURCES, repeatable=True)
 GET_RESOURCES = Route("GET", f"{_RESOURCES}/{{resources_id}}", repeatable=True)
-EXTEND_EXPIRY = Route("POST", f"{_RESOURCES}/{{resources_id}}/extend-expiry", repeatable=True)
+EXTEND_EXPIRY = Route("POST", f"{_RESOURCES}/{{resources_id}}/extend-expiry")
 STOP_RESOURCES = Route("POST", f"{_RESOURCES}/{{resources_id}}/stop")
 CREATE_SESSION = Route("POST", _SESSIONS)
 LIST_SESSIONS = Route("GET", _SESSIONS, repeatable=True)
 GET_SESSION = Route("GET", _SESSION, repeatable=True)
-UPDATE_SESSION = Route("PATCH", _SESSION, repeatable=True)
+UPDATE_SESSION = Route("PATCH", _SESSION)
 STOP_SESSION = Route("POST", f"{_SESSION}/stop")
 SUBMIT_OPERATION = Route("POST", f"{_SESSION}/operations/{{kind}}", keyed=True, repeatable=True)
 GET_OPERATION = Route("GET", f"{_SESSION}/operations/{{kind}}/{{operation_id}}", repeatable=True)

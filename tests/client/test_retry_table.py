@@ -171,3 +171,46 @@ def test_a_poll_that_times_out_is_normal(side, router, client):
     assert poll.call_count == 31
     assert min(side.time.pauses) == 0.5
     assert max(side.time.pauses) <= 5.0
+
+
+def _extend(client):
+    return client.attach_resources("res-1").extend(600)
+
+
+def _rename(client):
+    return client.attach(SESSION).rename("x")
+
+
+def _annotate(client):
+    return client.attach(SESSION).annotate({"a": "b"})
+
+
+CHANGES = {
+    "extend": (_extend, "POST", "model-resources/res-1/extend-expiry", "resources.info.expires_at"),
+    "rename": (_rename, "PATCH", f"training-sessions/{SESSION}", r"client.sessions\(\)"),
+    "annotate": (_annotate, "PATCH", f"training-sessions/{SESSION}", r"client.sessions\(\)"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("row", ROWS)
+def test_a_call_without_a_key_that_changes_something(side, router, client, row, name):
+    change, method, path, lookup = CHANGES[name]
+    first, _, goes_on, pause = ROWS[row]
+    answer = {**RUNNING, "id": "res-1" if name == "extend" else SESSION}
+    route = router.route(method=method, url=f"{URL}/v1/rl/{path}")
+    route.side_effect = [first, httpx.Response(200, json=answer)]
+    # only the body of an extension is read
+    if name != "extend" and isinstance(first, httpx.Response) and first.status_code == 200:
+        change(client)
+        assert route.call_count == 1
+    elif goes_on:
+        change(client)
+        assert side.time.pauses == [pause]
+        assert route.call_count == 2
+    else:
+        unknown = isinstance(first, Exception) or first.status_code in {200, 408} or first.status_code >= 500
+        with pytest.raises(sk.ServiceError, match=f"outcome unknown.*{lookup}" if unknown else "could not"):
+            change(client)
+        assert route.call_count == 1
+        assert side.time.pauses == []
