@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 import threading
@@ -14,8 +15,9 @@ import orjson
 
 from samplekit.errors import ServiceError
 from samplekit.server.checkpoint_files import merged, read_weights, write_adapter, write_model
-from samplekit.server.payloads import private_folder
-from samplekit.server.policy_state import PolicyState, flush
+from samplekit.server.failures import named
+from samplekit.server.folders import flush, private_folder
+from samplekit.server.policy_state import PolicyState
 from samplekit.server.settings import LoraSettings
 from samplekit.server.timestamps import timestamp
 from samplekit.wire.names import CheckpointType, CheckpointVariant
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.policy import Policy
+
+logger = logging.getLogger(__name__)
 
 STATE_FILE = "training_state.safetensors"
 _RECORD = "record.json"
@@ -71,6 +75,11 @@ class Checkpoint:
         return orjson.dumps({**self.__dict__, "lora": lora})
 
     @classmethod
+    def unread(cls, identifier: str) -> Checkpoint:
+        """Stand for a checkpoint whose record is gone: whoever restores it finds out about its files."""
+        return cls(identifier, "", "", 0, CheckpointType.TRAINING, 0.0, None, by_muon=False)
+
+    @classmethod
     def from_record(cls, record: bytes) -> Checkpoint:
         """Read what `to_record` gave."""
         known: dict[str, Any] = orjson.loads(record)
@@ -105,7 +114,7 @@ class CheckpointStore:
         self._merging = threading.Lock()
         for left in self._folder.glob("*.partial"):
             shutil.rmtree(left)
-        found = [Checkpoint.from_record(path.read_bytes()) for path in self._folder.glob(f"*/{_RECORD}")]
+        found = filter(None, map(_recorded, self._folder.iterdir()))
         self.records = {item.id: item for item in sorted(found, key=lambda item: item.created_at)}
 
     def save(self, checkpoint: Checkpoint, policy: Policy) -> None:
@@ -154,6 +163,21 @@ class CheckpointStore:
         """Remove the temporary folder, if it was one."""
         if self._remove is not None:
             self._remove()
+
+
+def _recorded(folder: Path) -> Checkpoint | None:
+    """Read what a checkpoint is; None for one that is damaged, which costs the service no other."""
+    try:
+        found = Checkpoint.from_record((folder / _RECORD).read_bytes())
+        if found.id != folder.name:
+            raise ValueError(f"it is of {found.id!r}")
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        logger.warning(
+            "the checkpoint in %s is left out, for its %s cannot be read (%s): put a copy back or remove the folder",
+            folder, _RECORD, named(error),
+        )  # fmt: skip
+        return None
+    return found
 
 
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from samplekit.errors import ServiceError
+from samplekit.server.folders import flush, private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-
-def private_folder(folder: Path) -> None:
-    """Make a folder that this user alone can look into: it holds samples and weights."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
+_SECRET_BYTES = 32
 
 
 class PayloadStore:
@@ -44,7 +41,7 @@ class PayloadStore:
         # Names say whose a payload is, so that a restarted service knows; one that waits for its content is empty.
         names = [path.name.split(".") for path in self._folder.glob("pl-*.*.*")]
         self._owners = {payload_id: session_id for payload_id, session_id, _ in names}
-        self._secret = secrets.token_bytes(32) if folder is None else _kept_secret(folder / "secret")
+        self._secret = secrets.token_bytes(_SECRET_BYTES) if folder is None else _kept_secret(folder / "secret")
 
     def create(self, session_id: str) -> str:
         """Give the id of a new payload of a session; it has no content yet."""
@@ -128,10 +125,26 @@ class PayloadStore:
 
 
 def _kept_secret(path: Path) -> bytes:
-    """Read the secret that signs URLs, or draw one that only this user can read: URLs outlive a restart."""
-    if not path.exists():
-        partial = path.with_suffix(".partial")
-        partial.touch(mode=0o600)
-        partial.write_bytes(secrets.token_bytes(32))
-        partial.replace(path)
-    return path.read_bytes()
+    """Read the secret that signs URLs, or draw one that only this user can read: URLs outlive a restart.
+
+    Raises:
+        ServiceError: it cannot be read, or was cut short: with a short one others could sign.
+    """
+    try:
+        if not path.exists():
+            partial = path.with_suffix(".partial")
+            partial.touch(mode=0o600)
+            partial.write_bytes(secrets.token_bytes(_SECRET_BYTES))
+            flush(partial)
+            partial.replace(path)
+        found = path.read_bytes()
+    except OSError as error:
+        raise ServiceError(
+            f"{path} cannot be used ({error.strerror}): put it right or choose another folder"
+        ) from error
+    if len(found) != _SECRET_BYTES:
+        raise ServiceError(
+            f"{path} holds {len(found)} bytes, expected {_SECRET_BYTES}: put a copy back, or remove it, which ends the "
+            "URLs that were given out"
+        )
+    return found

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+
+from samplekit.server.folders import flush
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,20 +61,14 @@ class PolicyState:
         """Read what `write` wrote.
 
         Raises:
-            OSError: there is no such file.
+            OSError: there is no such file, or it is damaged.
         """
-        with safe_open(path, "pt") as file:
-            counters = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        try:
+            with safe_open(path, "pt") as file:
+                counters = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        except SafetensorError as error:
+            raise OSError(f"{path} is damaged ({error})") from error
         weights = {name.removeprefix(_WEIGHT): value for name, value in tensors.items() if name.startswith(_WEIGHT)}
         optimizer = {name: value for name, value in tensors.items() if not name.startswith(_WEIGHT)}
         return cls(weights, optimizer, int(counters["step"]), int(counters["num_passes"]))
-
-
-def flush(path: Path) -> None:
-    """Make a file, or a folder's list of names, outlast a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,55 +9,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-import orjson
-
+from samplekit.server.engine import Ended, UnrecordedError
 from samplekit.server.failures import failure_of, named
 from samplekit.server.operation_log import log_operation
-from samplekit.server.policy import Policy, share_cores
+from samplekit.server.policy import share_cores
 from samplekit.server.records import Outcome
-from samplekit.server.step_settings import muon_scaling
-from samplekit.wire.names import INLINE_LIMIT_BYTES, OperationErrorCode, OperationStatus, SessionStatus
+from samplekit.wire.names import OperationErrorCode, SessionStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from samplekit.server.checkpoints import Checkpoint, CheckpointStore
-    from samplekit.server.model_loading import LoadedModel
+    from samplekit.server.checkpoints import CheckpointStore
+    from samplekit.server.engine import Engine
     from samplekit.server.outcomes import Outcomes
     from samplekit.server.payloads import PayloadStore
-    from samplekit.server.records import Operation, Output, Session
-    from samplekit.server.state_directory import StateDirectory
-    from samplekit.server.work import Work
+    from samplekit.server.policy import Policy
+    from samplekit.server.records import Operation, Session
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An operation that ended, for the event loop to apply.
-
-    Attributes:
-        outcome: how it ended, recorded where outcomes are.
-        unneeded: uploads that will not be read again.
-        checkpoint: what it saved.
-        seconds: how long it ran; 0 if it never did.
-    """
-
-    outcome: Outcome
-    unneeded: Sequence[str] = ()
-    checkpoint: Checkpoint | None = None
-    seconds: float = 0.0
-
-
-class UnrecordedError(Exception):
-    """What came of an operation could not be recorded, so it has not ended: a later start runs it again."""
 
 
 class Runner:
@@ -65,34 +39,27 @@ class Runner:
 
     def __init__(
         self,
-        model: LoadedModel,
+        engine: Engine,
         payloads: PayloadStore,
         checkpoints: CheckpointStore,
-        clock: Callable[[], float],
         outcomes: Outcomes,
-        *,
-        state: StateDirectory | None = None,
-        plan: Callable[[Session, Operation], Work] | None = None,
+        clock: Callable[[], float],
     ) -> None:
         """Start without any thread; the first work starts it.
 
         Args:
-            model: what sessions copy.
-            payloads: where uploads come from and large results go.
-            checkpoints: what sessions may go on from.
-            clock: gives seconds since 1970.
+            engine: does the work.
+            payloads: where uploads come from.
+            checkpoints: list what was saved.
             outcomes: take the results.
-            state: where outcomes are recorded before they are shown, if anywhere.
-            plan: gives the work of an operation that an earlier process accepted.
+            clock: gives seconds since 1970.
         """
-        self._model = model
+        self._engine = engine
         self._payloads = payloads
         self._checkpoints = checkpoints
-        self._clock = clock
         self._outcomes = outcomes
-        self._state = state
-        self._plan = plan
-        self._engine = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "samplekit-engine", share_cores)
         self._closing = False
 
     def open(self, session: Session) -> asyncio.Task[None]:
@@ -121,12 +88,12 @@ class Runner:
     async def finish(self, sessions: Iterable[Session]) -> None:
         """Let the operation that runs end; those that have not begun stay in their queues."""
         self._closing = True
-        self._engine.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*(item.runner for item in sessions if item.runner is not None), return_exceptions=True)
 
     def close(self) -> None:
         """End the thread, once it has nothing to do."""
-        self._engine.shutdown(wait=True, cancel_futures=True)
+        self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def _live(self, session: Session, *, opening: bool) -> None:
         try:
@@ -143,10 +110,12 @@ class Runner:
     async def _open(self, session: Session) -> None:
         ended = [item for item in session.operations.values() if item.outcome is not None]
         try:
-            policy = await self._on_engine(lambda: self._make_policy(session, ended))
+            policy = await self._on_engine(lambda: self._engine.make_policy(session, ended))
         except Exception as error:
-            logger.exception("session %s: its model could not be made", session.id)
-            self._halt(session, f"its model could not be made ({named(error)})")
+            why = f"its model could not be made ({named(error)})"
+            # A file that is gone or damaged is named: no traceback says more.
+            logger.error("session %s: %s", session.id, why, exc_info=not isinstance(error, OSError))  # noqa: TRY400
+            self._halt(session, why)
             return
         session.policy, session.step, session.version = policy, policy.step, policy.version
         if session.status is SessionStatus.CREATING:
@@ -175,12 +144,12 @@ class Runner:
 
     async def _ended(self, session: Session, operation: Operation, policy: Policy | None) -> Ended:
         try:
-            return await self._on_engine(lambda: self._carry_out(session, operation, policy))
+            return await self._on_engine(lambda: self._engine.carry_out(session, operation, policy))
         except UnrecordedError:
             raise
         except Exception as error:  # noqa: BLE001 - it is logged there
             outcome = failure_of(operation, error)
-            return Ended(outcome, self._recorded(session, operation, outcome, None))
+            return Ended(outcome, self._engine.recorded(session, operation, outcome, None))
 
     def _halt(self, session: Session, why: str) -> None:
         """End work on a session that this process cannot go on with.
@@ -188,7 +157,7 @@ class Runner:
         Nothing of that is recorded: with a state directory its operations wait for the next start, which tries again.
         """
         session.policy = None
-        if self._state is None:
+        if self._engine.state is None:
             session.status, session.error = SessionStatus.ERROR, why
             self._drop_waiting(session, why)
         else:
@@ -205,53 +174,7 @@ class Runner:
         """
         if self._closing:
             raise asyncio.CancelledError
-        return await asyncio.get_running_loop().run_in_executor(self._engine, work)
-
-    def _make_policy(self, session: Session, ended: Sequence[Operation]) -> Policy:
-        """Make a session's model and bring it to where the session is; on the engine thread."""
-        policy = Policy(self._model, session.lora, muon_scaling=muon_scaling(session.resources))
-        if session.resumed_from is not None:
-            self._checkpoints.restore(session.resumed_from, policy, with_optimizer=session.load_optimizer)
-        if self._state is not None and self._plan is not None:
-            plan = self._plan
-            self._state.restore(session.id, policy, ended, lambda operation: plan(session, operation))
-        return policy
-
-    def _carry_out(self, session: Session, operation: Operation, policy: Policy | None) -> Ended:
-        """Do an operation's work on the engine thread and record how it ended; whatever happens is its outcome."""
-        started = time.perf_counter()
-        checkpoint = None
-        try:
-            work = operation.work
-            if work is None and self._plan is not None:
-                work = self._plan(session, operation)
-            if work is None or policy is None:
-                raise RuntimeError("an operation without work or model was queued")
-            output = work(policy)
-            checkpoint = output.checkpoint
-            outcome = Outcome(OperationStatus.COMPLETED, self._encode(session, output))
-        except UnrecordedError:
-            raise
-        except Exception as error:  # noqa: BLE001 - it is logged there
-            outcome = failure_of(operation, error)
-        unneeded = self._recorded(session, operation, outcome, policy)
-        return Ended(outcome, unneeded, checkpoint, time.perf_counter() - started)
-
-    def _recorded(
-        self, session: Session, operation: Operation, outcome: Outcome, policy: Policy | None
-    ) -> Sequence[str]:
-        """Record an outcome where outcomes are recorded, and give the uploads that will not be read again.
-
-        Raises:
-            UnrecordedError: it cannot be, so it is none.
-        """
-        if self._state is None:
-            return [] if operation.payload_id is None else [operation.payload_id]
-        try:
-            return self._state.settle(session.id, operation, outcome, policy)
-        except Exception as error:
-            logger.exception("session %s: its state cannot be written", session.id)
-            raise UnrecordedError(f"the state directory cannot be written ({named(error)})") from error
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _apply(self, session: Session, operation: Operation, ended: Ended) -> None:
         """Show how an operation ended."""
@@ -266,29 +189,12 @@ class Runner:
         for payload_id in ended.unneeded:
             self._discard(payload_id)
 
-    def _encode(self, session: Session, output: Output) -> bytes:
-        """Give the result as JSON, its large members in a payload where it would grow over the inline limit.
-
-        Raises:
-            UnrecordedError: the payload cannot be written, while the policy has changed: it did not fail either.
-        """
-        encoded = orjson.dumps({**output.inline, **output.large}, option=orjson.OPT_SERIALIZE_NUMPY)
-        if len(encoded) <= INLINE_LIMIT_BYTES or not output.large:
-            return encoded
-        large = orjson.dumps(output.large, option=orjson.OPT_SERIALIZE_NUMPY)
-        try:
-            payload_id = self._payloads.store(session.id, large)
-        except OSError as error:
-            logger.exception("session %s: a result cannot be written", session.id)
-            raise UnrecordedError(f"a result cannot be written ({named(error)})") from error
-        return orjson.dumps({**output.inline, "payload_id": payload_id})
-
     def _drop_waiting(self, session: Session, why: str) -> None:
         outcome = Outcome.failed(OperationErrorCode.SESSION_NOT_ACTIVE, why)
         while session.queue:
             operation = session.queue.popleft()
             try:
-                unneeded = self._recorded(session, operation, outcome, None)
+                unneeded = self._engine.recorded(session, operation, outcome, None)
             except UnrecordedError:  # it is logged; the next start fails it again
                 unneeded = ()
             self._apply(session, operation, Ended(outcome, unneeded))
@@ -308,11 +214,11 @@ class Runner:
 
     def _keep(self, session: Session) -> None:
         """Record a session as it stands; where that fails, the next start does the same again."""
-        if self._state is None:
+        if self._engine.state is None:
             return
         try:
-            self._state.keep_session(session)
+            self._engine.state.keep_session(session)
             if session.status in {SessionStatus.STOPPED, SessionStatus.EXPIRED}:
-                self._state.forget_policies(session)
+                self._engine.state.forget_policies(session)
         except (OSError, sqlite3.Error):
             logger.exception("session %s: that it is %s cannot be written", session.id, session.status)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from samplekit.server.checkpoints import Checkpoint
 from samplekit.server.records import Operation, Outcome, Resources, Session
 from samplekit.server.settings import LoraSettings
 from samplekit.wire.names import (
@@ -19,8 +20,6 @@ from samplekit.wire.names import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from samplekit.server.checkpoints import Checkpoint
 
 _PLAIN = ("id", "created_at", "display_name", "metadata", "status", "updated_at", "step", "version",
           "load_optimizer")  # fmt: skip
@@ -53,7 +52,8 @@ def session_from(record: bytes, resources: Mapping[str, Resources], checkpoints:
     known["status"] = SessionStatus(known["status"])
     known["resources"] = resources[known["resources"]]
     known["lora"] = None if known["lora"] is None else LoraSettings.model_validate(known["lora"])
-    known["resumed_from"] = None if known["resumed_from"] is None else checkpoints[known["resumed_from"]]
+    resumed = known["resumed_from"]
+    known["resumed_from"] = None if resumed is None else checkpoints.get(resumed) or Checkpoint.unread(resumed)
     session = Session(**known)
     session.checkpoints = {item.id: item for item in checkpoints.values() if item.session_id == session.id}
     return session

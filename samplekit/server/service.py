@@ -6,6 +6,7 @@ Everything here is called on the event loop and computes nothing: `samplekit.ser
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import secrets
 import time
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from samplekit.server.checkpoints import CheckpointStore
+from samplekit.server.engine import Engine
 from samplekit.server.lifetimes import Lifetimes
 from samplekit.server.outcomes import Outcomes
 from samplekit.server.payloads import PayloadStore
@@ -80,15 +82,8 @@ class Service:
             self.resources, self.sessions = self._state.load(self.checkpoints.records)
         self.clock = clock
         self.outcomes = Outcomes(self.payloads, self._state)
-        self._runner = Runner(
-            model,
-            self.payloads,
-            self.checkpoints,
-            self._now,
-            self.outcomes,
-            state=self._state,
-            plan=self._plan_accepted,
-        )
+        engine = Engine(model, self.payloads, self.checkpoints, state=self._state, plan=self._plan_accepted)
+        self._runner = Runner(engine, self.payloads, self.checkpoints, self.outcomes, self._now)
         self.lifetimes = Lifetimes(self.resources, self.sessions, self._runner, self._now, self._state)
         self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
 
@@ -161,7 +156,8 @@ class Service:
         if body.display_name is not None:
             changed["display_name"] = body.display_name
         if body.metadata is not None:
-            changed["metadata"] = {**session.metadata, **body.metadata}
+            merged = {**session.metadata, **body.metadata}
+            changed["metadata"] = {name: value for name, value in merged.items() if value != ""}  # which clears it
         self.lifetimes.change(session, **changed)
 
     def find_resources(self, identifier: str) -> Resources:
@@ -195,9 +191,9 @@ class Service:
 
     def accept(self, session: Session, operation: Operation, raw: bytes) -> None:
         """Put an operation at the end of its session's queue, once its body is in the journal where there is one."""
-        self.lifetimes.use(session)
         if self._state is not None:
-            self._state.accept(session, operation, raw)
+            self._state.accept(dataclasses.replace(session, updated_at=self.clock()), operation, raw)
+        self.lifetimes.use(session)
         session.operations[operation.id] = session.by_key[operation.key] = operation
         session.queue.append(operation)
         self._runner.wake(session)

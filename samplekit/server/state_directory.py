@@ -12,7 +12,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from samplekit.errors import ServiceError
-from samplekit.server.payloads import private_folder
+from samplekit.server.failures import named
+from samplekit.server.journal import JOURNAL, open_journal
 from samplekit.server.policy_state import PolicyState
 from samplekit.server.saved_records import (
     operation_from_row,
@@ -37,20 +38,6 @@ if TYPE_CHECKING:
 _REPEATED = frozenset(
     {OperationKind.FORWARD_BACKWARD, OperationKind.CUSTOM_FORWARD_BACKWARD, OperationKind.WEIGHTS_SYNC}
 )
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS resources (id TEXT PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS sessions (
-    id TEXT PRIMARY KEY, record BLOB NOT NULL, covered INTEGER NOT NULL DEFAULT 0,
-    trained TEXT NOT NULL DEFAULT '', served TEXT NOT NULL DEFAULT '');
-CREATE TABLE IF NOT EXISTS operations (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
-    key TEXT NOT NULL, digest BLOB NOT NULL, body BLOB, payload_id TEXT, status TEXT NOT NULL,
-    output BLOB NOT NULL DEFAULT x'7b7d', error_code TEXT, error_message TEXT NOT NULL DEFAULT '',
-    passes INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX IF NOT EXISTS bodies ON operations (session, number) WHERE body IS NOT NULL;
-"""
-
 _USED_PAYLOADS = "SELECT payload_id FROM operations WHERE session = ? AND body IS NOT NULL AND payload_id IS NOT NULL"
 
 
@@ -65,34 +52,46 @@ class StateDirectory:
         """
         self._policies = folder / "policies"
         self._lock = threading.Lock()
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            private_folder(self._policies)
-            journal = folder / "journal.sqlite"
-            journal.touch(mode=0o600)
-            journal.chmod(0o600)  # of what SQLite writes beside it, too
-            self._db = sqlite3.connect(journal, timeout=0, check_same_thread=False)
-            # The lock is kept until the process ends, so that no second service writes here.
-            for setting in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
-                self._db.execute(f"PRAGMA {setting}")
-            self._db.executescript(_SCHEMA)
-            with self._db:
-                self._db.execute("INSERT OR IGNORE INTO meta VALUES ('base_model', ?)", (model_name,))
-        except (OSError, sqlite3.Error) as error:
-            if isinstance(error, sqlite3.Error) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-                raise ServiceError(
-                    f"a service already runs on {folder}: stop it first, or choose another folder"
-                ) from error
-            raise ServiceError(
-                f"state cannot be kept in {folder} ({error}): choose another folder, and one for each service"
-            ) from error
-        (found,) = self._db.execute("SELECT value FROM meta WHERE name = 'base_model'").fetchone()
-        if found != model_name:
-            self._db.close()
-            raise ServiceError(f"{folder} holds sessions of {found!r}, not of {model_name!r}: choose another folder")
+        self._journal = folder / JOURNAL
+        self._db = open_journal(folder, model_name)
 
     def load(self, checkpoints: Mapping[str, Checkpoint]) -> tuple[dict[str, Resources], dict[str, Session]]:
-        """Give the resources and sessions of earlier processes, with all their operations, none of them planned."""
+        """Give the resources and sessions of earlier processes, with all their operations, none of them planned.
+
+        Raises:
+            ServiceError: the journal is damaged, or older than the policies beside it.
+        """
+        try:
+            (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+            resources, sessions = self._read(checkpoints)
+        except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError) as error:
+            self._db.close()
+            raise ServiceError(
+                f"{self._journal} is damaged ({named(error)}): put a copy of the whole folder back, made while no "
+                "service ran on it, or choose another folder"
+            ) from error
+        self._refuse_unknown_policies(sessions)
+        return resources, sessions
+
+    def _refuse_unknown_policies(self, sessions: Mapping[str, Session]) -> None:
+        """Refuse a journal that lacks the operation after which a policy was written: it is another, or an older one.
+
+        Each was journalled before it ran, so all else would begin anew what was answered as done.
+        """
+        for path in sorted(self._policies.glob("*.safetensors")):
+            session, _, number = path.stem.rpartition("-")[0].rpartition("-")
+            if session not in sessions or number not in {
+                str(item.number) for item in sessions[session].operations.values()
+            }:
+                self._db.close()
+                raise ServiceError(
+                    f"{self._journal} knows nothing of {path.name} beside it, so it is not the journal that belongs "
+                    "here, or its -wal file is gone: put a copy of the whole folder back, or choose another folder"
+                )
+
+    def _read(self, checkpoints: Mapping[str, Checkpoint]) -> tuple[dict[str, Resources], dict[str, Session]]:
         rows = self._db.execute("SELECT record FROM resources ORDER BY rowid")
         resources = {item.id: item for item in (resources_from(record) for (record,) in rows)}
         sessions: dict[str, Session] = {}

@@ -39,7 +39,7 @@ def test_an_operation_that_cannot_be_run_fails_and_the_next_one_runs(open_sessio
         raise OSError("no more threads")
 
     with monkeypatch.context() as patched:
-        patched.setattr("samplekit.server.runner.Runner._carry_out", broken)
+        patched.setattr("samplekit.server.engine.Engine.carry_out", broken)
         shown = session.run("optim-step", RATE)
     assert shown["status"] == wire.OperationStatus.FAILED
     assert shown["error"]["code"] == wire.OperationErrorCode.INTERNAL_ERROR
