@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as AppRoute
 
@@ -32,12 +31,12 @@ from samplekit.server.checkpoint_routes import (
     get_file,
     list_checkpoints,
 )
+from samplekit.server.error_answers import HANDLERS
 from samplekit.server.model_loading import LoadedModel, load_model
 from samplekit.server.operation_routes import get_operation, submit_operation
 from samplekit.server.pages import chosen, page
 from samplekit.server.payload_routes import PAYLOAD_PATH, download_url, get_payload, put_payload, upload_url
 from samplekit.server.records import GPU_TYPE
-from samplekit.server.refusals import Refusal, error_response
 from samplekit.server.requests import json_response, receive_json, service_of
 from samplekit.server.service import Service
 from samplekit.server.settings import MAX_RANK
@@ -78,7 +77,7 @@ def create_app(
     app = Starlette(
         routes=_routes(),
         middleware=[Middleware(Gate, token=checked)],
-        exception_handlers=_HANDLERS,
+        exception_handlers=HANDLERS,
         lifespan=lifespan,
     )
     app.state.service = service
@@ -216,31 +215,3 @@ async def stop_session(request: Request) -> Response:
     session = service.find_session(request.path_params["session_id"])
     service.lifetimes.stop_session(session)
     return json_response(session.to_wire())
-
-
-async def _refused(request: Request, refusal: Refusal) -> Response:
-    logger.warning("refused %s %s with %d: %s", request.method, request.url.path, refusal.status, refusal.message)
-    return error_response(refusal.status, refusal.message, refusal.headers)
-
-
-async def _disconnected(request: Request, _error: ClientDisconnect) -> Response:
-    logger.warning("%s %s: the client went away before its body was here", request.method, request.url.path)
-    return error_response(400, "the body ended early: send it again")  # nobody hears it
-
-
-async def _too_deep(request: Request, _error: RecursionError) -> Response:
-    logger.warning("refused %s %s: its body is nested too deep", request.method, request.url.path)
-    return error_response(400, "the body is nested too deep: no body of this service needs more than ten levels")
-
-
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    message = f"{error.detail}: {request.method} {request.url.path} is not a path of this service"
-    return error_response(error.status_code, message, error.headers)
-
-
-_HANDLERS: dict[Any, Any] = {
-    Refusal: _refused,
-    HTTPException: _http_error,
-    ClientDisconnect: _disconnected,
-    RecursionError: _too_deep,
-}

@@ -21,6 +21,7 @@ from samplekit.wire.names import (
     GRADIENT_DTYPE,
     GRADIENT_DTYPES,
     INACTIVE_TIMEOUT_SECONDS,
+    MAX_BODY_DEPTH,
     MAX_TOPK_PROMPT_LOGPROBS,
     WeightSyncType,
 )
@@ -37,6 +38,24 @@ def _gradient_dtype(value: str) -> str:
 
 
 Samples = Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_SIZE)]
+
+
+def _shallow(value: dict[str, Any], levels: int = MAX_BODY_DEPTH) -> dict[str, Any]:
+    """Refuse what nests deeper than the client can send, for it comes back in every list of sessions."""
+    inner: list[Any] = [value]
+    for _ in range(levels):
+        inner = [
+            item
+            for outer in inner
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, dict | list)
+        ]
+        if not inner:
+            return value
+    raise ValueError(f"it nests deeper than {levels} lists or objects: keep it flatter, or as text")
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_shallow)]
 GradientDtype = Annotated[str, AfterValidator(_gradient_dtype)]
 
 
@@ -100,16 +119,16 @@ class SessionBody(Settings):
     model_resources_id: str
     display_name: str | None = None
     lora_config: LoraSettings | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+    metadata: Metadata = Field(default_factory=dict[str, Any])
     resume_from_checkpoint_id: str | None = None
     load_optimizer: bool | None = None
 
 
 class SessionUpdate(Settings):
-    """Renaming a session; members left out stay as they are."""
+    """Renaming a session; members left out stay as they are, and empty texts clear them."""
 
     display_name: str | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Metadata | None = None
 
 
 class ForwardBackwardBody(Settings):
@@ -178,4 +197,4 @@ def parse_body(kind: type[AnyBody], value: object) -> AnyBody:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise invalid(describe_validation(error)) from error
+        raise invalid(describe_validation(error, kind)) from error

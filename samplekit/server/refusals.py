@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import reprlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from samplekit.wire.names import SHOULD_RETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 JSON_TYPE = "application/json"
 
@@ -54,13 +54,37 @@ def error_response(status: int, message: str, headers: Mapping[str, str] | None 
     return Response(body, status, headers=dict(headers or {}), media_type=JSON_TYPE)
 
 
-def describe_validation(error: ValidationError) -> str:
-    """Say the first fault of a body as path, what was found and what was expected."""
+def describe_validation(error: ValidationError, kind: type[BaseModel]) -> str:
+    """Say the first fault of a body of some kind as path, what was found and what was expected."""
     fault: Mapping[str, Any] = error.errors(include_url=False)[0]
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
     # A batch may hold millions of numbers: its start is shown without printing the rest.
     found = f" is {reprlib.repr(fault['input']):.80}" if fault["type"] not in {"missing", "extra_forbidden"} else ""
-    return f"{path or 'the body'}{found}: {fault['msg']}"
+    return f"{path or 'the body'}{found}: {fault['msg']}{_taken(fault, kind)}"
+
+
+def _taken(fault: Mapping[str, Any], kind: object) -> str:
+    """Name the members that are taken where one is not."""
+    if fault["type"] != "extra_forbidden":
+        return ""
+    for part in fault["loc"][:-1]:
+        kind = (
+            next(_models_in(kind.model_fields[part].annotation), None)
+            if _is_model(kind) and part in kind.model_fields
+            else kind
+        )
+    return f"; what is taken here: {', '.join(kind.model_fields) or 'nothing'}" if _is_model(kind) else ""
+
+
+def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if _is_model(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 _TYPES = {

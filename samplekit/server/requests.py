@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Clients upload bodies over the inline limit; a larger one is taken too, within reason.
 MAX_BODY_BYTES = 64 * INLINE_LIMIT_BYTES
 MAX_DIGITS = 18
+TOO_DEEP = (
+    "the JSON of the body is nested too deep: no body of this service needs more than ten levels, and metadata has 32"
+)
 
 
 def service_of(request: Request) -> Service:
@@ -76,4 +79,6 @@ def parse_json(raw: bytes) -> Any:  # noqa: ANN401 - any JSON
     try:
         return orjson.loads(raw) if raw else {}
     except orjson.JSONDecodeError as error:
+        if "depth limit" in str(error) or "ecursion" in str(error):  # newer and older releases
+            raise invalid(TOO_DEEP) from error
         raise invalid(f"the body is no JSON ({error}); NaN and infinity cannot be sent: mask such positions") from error
