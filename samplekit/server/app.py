@@ -34,7 +34,7 @@ from samplekit.server.checkpoint_routes import (
 from samplekit.server.error_answers import HANDLERS
 from samplekit.server.model_loading import LoadedModel, load_model
 from samplekit.server.operation_routes import get_operation, submit_operation
-from samplekit.server.pages import chosen, page
+from samplekit.server.pages import lived, page
 from samplekit.server.payload_routes import PAYLOAD_PATH, download_url, get_payload, put_payload, upload_url
 from samplekit.server.records import GPU_TYPE
 from samplekit.server.requests import json_response, receive_json, service_of
@@ -158,7 +158,7 @@ async def create_resources(request: Request) -> Response:
 
 async def list_resources(request: Request) -> Response:
     """List resources, oldest first."""
-    return json_response(page(request, chosen(request, service_of(request).resources.values())))
+    return json_response(page(request, service_of(request).resources, lived(request, wire.ResourcesStatus)))
 
 
 async def get_resources(request: Request) -> Response:
@@ -192,8 +192,9 @@ async def create_session(request: Request) -> Response:
 async def list_sessions(request: Request) -> Response:
     """List sessions, oldest first."""
     wanted = request.query_params.get("model_resources_id")
-    sessions = chosen(request, service_of(request).sessions.values())
-    return json_response(page(request, [item for item in sessions if wanted in {None, item.resources.id}]))
+    is_chosen = lived(request, wire.SessionStatus)
+    sessions = service_of(request).sessions
+    return json_response(page(request, sessions, lambda item: wanted in {None, item.resources.id} and is_chosen(item)))
 
 
 async def get_session(request: Request) -> Response:

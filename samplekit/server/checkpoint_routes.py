@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import FileResponse
 
-from samplekit.server.pages import page
+from samplekit.server.pages import one_of, page
 from samplekit.server.refusals import Refusal, invalid, not_found
 from samplekit.server.requests import json_response, service_of
 from samplekit.wire.names import CheckpointType, CheckpointVariant
@@ -27,16 +27,17 @@ FILE_PATH = FILE_PREFIX + "{checkpoint_id}/{variant}/{filename}"
 async def list_checkpoints(request: Request) -> Response:
     """List checkpoints, oldest first: ``type``, ``session_id`` and ``base_model`` choose."""
     query = request.query_params
-    if query.get("type", CheckpointType.TRAINING) not in set(CheckpointType):
-        raise invalid(f"type is {query['type']!r:.80}, expected {' or '.join(CheckpointType)}")
-    chosen = [
-        item
-        for item in service_of(request).checkpoints.records.values()
-        if query.get("type") in {None, item.type}
-        and query.get("session_id") in {None, item.session_id}
-        and query.get("base_model") in {None, item.base_model}
-    ]
-    return json_response(page(request, chosen))
+    if query.get("type"):
+        one_of("type", query["type"], CheckpointType)
+
+    def chosen(item: Checkpoint) -> bool:
+        return (
+            query.get("type") in {None, "", item.type}
+            and query.get("session_id") in {None, item.session_id}
+            and query.get("base_model") in {None, item.base_model}
+        )
+
+    return json_response(page(request, service_of(request).checkpoints.records, chosen))
 
 
 async def get_checkpoint(request: Request) -> Response:
@@ -83,8 +84,7 @@ def _found(request: Request) -> Checkpoint:
 
 
 def _variant(checkpoint: Checkpoint, given: str) -> CheckpointVariant:
-    if given not in set(CheckpointVariant):
-        raise invalid(f"variant is {given!r:.80}, expected {' or '.join(CheckpointVariant)}")
+    one_of("variant", given, CheckpointVariant)
     if checkpoint.type is not CheckpointType.INFERENCE:
         raise invalid(f"{checkpoint.id} is a training checkpoint, which is resumed from: download an inference one")
     if given == CheckpointVariant.ADAPTER and checkpoint.lora is None:
