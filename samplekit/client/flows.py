@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from samplekit.client.exchange import call
 from samplekit.client.steps import Flow, Request, Subject, cut_short, held
-from samplekit.errors import StatusError
+from samplekit.errors import ConnectionFailedError, StatusError
 from samplekit.wire import names
 from samplekit.wire.answers import (
     JsonObject,
@@ -106,9 +106,9 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
         body: None for a kind without one.
         key: the idempotency key of this logical call, the same however often it is sent.
     """
+    what = f"submit {kind} to session {session_id}"
 
     def send(pieces: tuple[bytes, ...] | None) -> Flow[OperationAnswer]:
-        what = f"submit {kind} to session {session_id}"
         request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
         unknown = (
             f"outcome unknown: no answer had come to: {what}; the service may have accepted it under idempotency key "
@@ -120,13 +120,14 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
     if body is None or not body.needs_upload:
         return (yield from send(None if body is None else body.inline()))
     uploads = terms.uploads if terms.runtime.uploads is None else terms.runtime.uploads
-    answer = yield from _send_uploaded(terms, session_id, body, key, uploads, send)
+    answer = yield from _send_uploaded(terms, what, session_id, body, key, uploads, send)
     terms.uploads.pop(key, None)
     return answer
 
 
 def _send_uploaded(
     terms: Terms,
+    what: str,
     session_id: str,
     body: OperationBody,
     key: str,
@@ -141,7 +142,10 @@ def _send_uploaded(
             if error.status not in _REFUSALS:
                 raise
             # What an earlier try uploaded is gone, and so was nothing accepted under this key.
-    uploads[key] = payload_id = yield from upload(terms, session_id, body.payload())
+    try:
+        uploads[key] = payload_id = yield from upload(terms, session_id, body.payload())
+    except (ConnectionFailedError, StatusError) as error:
+        raise error.reworded(f"could not {what}, for its body was not taken: {error.message}") from error
     return (yield from send(body.stand_in(payload_id)))
 
 

@@ -9,7 +9,13 @@ from samplekit.client.exchange import OutOfTimeError, within
 from samplekit.client.faults import operation_failed
 from samplekit.client.flows import with_payload
 from samplekit.client.steps import Work
-from samplekit.errors import OperationError, OperationFailedError, OperationTimeoutError
+from samplekit.errors import (
+    ConnectionFailedError,
+    OperationError,
+    OperationFailedError,
+    OperationTimeoutError,
+    StatusError,
+)
 from samplekit.wire.answers import AnswerError, JsonObject
 
 if TYPE_CHECKING:
@@ -55,6 +61,8 @@ class Part(Generic[T]):
         except OutOfTimeError as error:
             reason = f"is finished, and its result had not come after {timeout:g} s: keep it and ask again"
             raise self._late(reason) from error
+        except (ConnectionFailedError, StatusError) as error:
+            raise error.reworded(f"{accepted} completed, and its result did not come: {error.message}") from error
         try:
             value: T = yield Work(lambda: self._read(output, answer.id))
         except AnswerError as error:
