@@ -27,6 +27,11 @@ _MAX_CONNECTIONS = 256
 _LARGEST_PORT = 65535
 _BLOT = b"***"
 _SHORTEST_SECRET = 8  # characters
+_LONGEST_WORD = 15  # characters of a key that is looked for as a word, for it may be part of others: tok of tokens
+_OF_WORDS = rb"[A-Za-z0-9_-]"
+# What stands before a word: no sign of one, or an escape of JSON, whose last sign looks like one.
+_BEFORE = rb"(?:(?<!%b)|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4}))" % _OF_WORDS
+_AFTER = rb"(?!%b)" % _OF_WORDS
 _OF_NUMBERS = frozenset("0123456789.eE+-")
 
 
@@ -43,7 +48,11 @@ class ApiKey:
     def __init__(self, value: str) -> None:
         self._value = value
         self._escapes = [b"\\u00", *(b"\\" + sign.encode() for sign in '"/\\' if sign in value)]
-        self._spellings = re.compile(b"".join(map(_spelling, value.encode())))
+        spellings = b"".join(map(_spelling, value.encode()))
+        if len(value) <= _LONGEST_WORD:
+            before, after = (bool(re.match(_OF_WORDS, sign.encode())) for sign in (value[0], value[-1]))
+            spellings = _BEFORE * before + spellings + _AFTER * after
+        self._spellings = re.compile(spellings)
 
     def reveal(self) -> str:
         """Give the key itself."""
@@ -55,10 +64,10 @@ class ApiKey:
         return len(self._value) < _SHORTEST_SECRET or set(self._value) <= _OF_NUMBERS
 
     def blot(self, body: bytes) -> bytes:
-        """Blot the key out, in whatever way JSON may spell it."""
-        if any(escape in body for escape in self._escapes):
-            return self._spellings.sub(_BLOT, body)
-        return body.replace(self._value.encode(), _BLOT)
+        """Blot the key out, in whatever way JSON may spell it; one of up to 15 characters where it is a whole word."""
+        if self._value.encode() not in body and not any(escape in body for escape in self._escapes):
+            return body
+        return self._spellings.sub(_BLOT, body)
 
     def blot_text(self, text: str) -> str:
         """Blot the key out of text."""

@@ -134,3 +134,45 @@ def test_a_key_with_signs_that_patterns_and_json_know_is_blotted(side):
         client = side.client(api_key=key)
         error = raised(lambda client=client: client.attach(SESSION))
         assert "answered 403: ***;" in str(error)
+
+
+WORDS = {
+    "tokens and not tok": "tokens and not ***",
+    "stok, tok_1, tok-1, 1tok": "stok, tok_1, tok-1, 1tok",
+    "Bearer tok": "Bearer ***",
+    "tok": "***",
+    "key=tok&more": "key=***&more",
+    "é tok.": "é ***.",
+}
+
+
+@pytest.mark.parametrize("key", ["tok", "tok_4567-890abc"])
+@pytest.mark.parametrize("words", WORDS)
+def test_a_short_key_is_blotted_where_it_is_a_word(side, key, words):
+    said = words.replace("tok", key)
+    side.double.answer(f"GET .*/{SESSION}", httpx.Response(403, content=said.encode()))
+    client = side.client(api_key=key)
+    error = raised(lambda: client.attach(SESSION))
+    assert f"answered 403: {WORDS[words].replace('tok', key)};" in str(error)
+
+
+@pytest.mark.parametrize("key", ["tok", "tok_4567-890abc", KEY])
+@pytest.mark.parametrize("before", ["\\n", "\\t", "\\u0020", "\\u000a", "\\/", '\\"', "="])
+def test_a_key_after_an_escape_is_blotted(side, key, before):
+    for spelled in (key, escaped(key)):
+        body = '{"message": "x' + before + spelled + '\\n"}'
+        side.double.answer(f"GET .*/{SESSION}", httpx.Response(403, content=body.encode()))
+        client = side.client(api_key=key)
+        error = raised(lambda client=client: client.attach(SESSION))
+        assert "***" in str(error)
+        assert key not in told(error)
+
+
+@pytest.mark.parametrize("key", ["k" * 16, KEY])
+@pytest.mark.parametrize("around", ["x{}y", "_{}_", "-{}0", "{}s", "\\u0041{}"])
+def test_a_long_key_is_blotted_anywhere(side, key, around):
+    side.double.answer(f"GET .*/{SESSION}", httpx.Response(403, text=around.format(key)))
+    client = side.client(api_key=key)
+    error = raised(lambda: client.attach(SESSION))
+    assert "***" in str(error)
+    assert key not in told(error)
