@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -11,6 +12,9 @@ import click
 
 from samplekit._version import __version__
 from samplekit.cli.screen import errors, number_of, results
+from samplekit.errors import SampleError
+
+logger = logging.getLogger(__name__)
 
 
 @click.command()
@@ -30,8 +34,21 @@ from samplekit.cli.screen import errors, number_of, results
     help="Append one JSON line for each operation; - is standard error.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Log every request and operation.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one object a line on standard error, every request and operation among them.",
+)
 def serve(
-    model: str, port: int, token: str | None, state_dir: Path | None, operation_log: Path | None, verbose: bool
+    model: str,
+    port: int,
+    token: str | None,
+    state_dir: Path | None,
+    operation_log: Path | None,
+    verbose: bool,
+    log_format: str,
 ) -> None:
     """Train and generate on this machine behind the service's own protocol, until Ctrl-C.
 
@@ -40,15 +57,16 @@ def serve(
       samplekit serve --model samplekit/tiny --port 8000
       TOGETHER_BASE_URL=http://127.0.0.1:8000 python my_loop.py
     """
-    from samplekit.server import LocalService
-
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    _log(as_json=log_format == "json", verbose=verbose)
     if operation_log is not None:
         _write_operations(operation_log)
-    signal.signal(signal.SIGTERM, _interrupt)
-    errors.print(f"loading {model} ...", style="dim")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    _refuse_unusable(port, token, state_dir, model)
+    if log_format == "text":
+        errors.print(f"loading {model} ...", style="dim")
+    from samplekit.server import LocalService  # takes seconds
+
     with LocalService(model=model, port=port, token=token, state_dir=state_dir) as service:
         results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
         key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
@@ -59,12 +77,47 @@ def serve(
         try:
             service.wait()
         except KeyboardInterrupt:
-            errors.print("stopping: the operation that runs is finished first", style="yellow")
+            stopping = "stopping: the operation that runs is finished first; once more ends it"
+            if log_format == "text":
+                errors.print(stopping, style="yellow")
+            logger.info(stopping)
             raise click.exceptions.Exit(130) from None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """End in good order, and at once when asked again: a state directory bears that, and nothing else is kept."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_at_once)
     raise KeyboardInterrupt
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> None:
+    os._exit(130)
+
+
+def _refuse_unusable(port: int, token: str | None, state_dir: Path | None, model: str) -> None:
+    """Find out before anything heavy is loaded what would stop the service later."""
+    from samplekit.server.access import require_token
+    from samplekit.server.listening import refuse_unusable
+
+    if token is not None:
+        try:
+            require_token(token)
+        except SampleError as error:
+            raise click.BadParameter(error.message, param_hint="--token") from error
+    refuse_unusable(port, state_dir, model)
+
+
+def _log(*, as_json: bool, verbose: bool) -> None:
+    """Log to standard error; JSON is for machines, which choose for themselves."""
+    from samplekit.server.json_log import JsonFormatter
+
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if as_json else text)
+    logging.basicConfig(level=logging.INFO if verbose or as_json else logging.WARNING, handlers=[handler])
+    if as_json:
+        logging.captureWarnings(True)
 
 
 def _write_operations(path: Path) -> None:

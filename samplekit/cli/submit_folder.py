@@ -18,7 +18,7 @@ from samplekit.errors import FileFormatError, SampleError
 if sys.platform != "win32":
     import fcntl
 
-STATE, METRICS, CURVE = "run.json", "metrics.jsonl", "loss.svg"
+STATE, METRICS, SCORES, CURVE = "run.json", "metrics.jsonl", "held_out.jsonl", "loss.svg"
 _LOCK = "run.lock"
 _RESERVE, _RESERVE_BYTES = ".run.reserve", 262_144  # for run.json, and the rows of the steps begun
 _COMPRESSED = (".gz", ".zst", ".zstd")
@@ -74,7 +74,7 @@ def held_folder(folder: Path) -> Generator[None]:
         SampleError: another process runs in it.
     """
     make_writable(folder, "--run-dir")
-    for path in (folder / METRICS, folder / STATE):
+    for path in (folder / METRICS, folder / SCORES, folder / STATE):
         if path.exists() and not path.is_file():
             raise FileFormatError(f"{path} is no file, nothing was created: take another --run-dir", path=str(path))
     with _opened(folder / _LOCK) as stream:
@@ -128,7 +128,7 @@ def keep_earlier(folder: Path, service: Path) -> None:
         folder: of both.
         service: what the local service of the run that begins writes to; those of others stay as they are.
     """
-    for path in (folder / METRICS, folder / CURVE):
+    for path in (folder / METRICS, folder / SCORES, folder / CURVE):
         if path.is_file() and path.stat().st_size:
             number = 1
             while (kept := path.with_name(f"{path.name}.{number}")).exists():

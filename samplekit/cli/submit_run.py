@@ -9,9 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from samplekit.cli.submit_folder import METRICS
+import orjson
+
+from samplekit.cli.submit_folder import METRICS, SCORES
 from samplekit.cli.submit_state import unwritten
 from samplekit.errors import ServiceError
+from samplekit.files import write_whole
 from samplekit.wire.names import LARGEST_SETTING, OperationKind
 
 if TYPE_CHECKING:
@@ -197,7 +200,10 @@ class Run:
 
     def _evaluate(self, done: int) -> None:
         """Score the held-out samples: one sum over all batches, divided once."""
-        if not self.plan.held_out or str(done) in self.state.held_out:
+        if not self.plan.held_out:
+            return
+        if str(done) in self.state.held_out:
+            self._write_scores()  # which a process that was killed may not have come to
             return
         loss = self.settings.make_loss()
         operations = [
@@ -211,9 +217,20 @@ class Run:
         self.state.held_out[str(done)] = value
         self._save_state()
         # Only now, for another process would score and give again what is not remembered.
+        self._write_scores()
         self.logs.add(done, {"held_out_loss": value})
         self.logs.give()
         self.tell(done, f"held-out loss {value:.3f}")
+
+    def _write_scores(self) -> None:
+        """Write all scores that are remembered: each stands in its file once, however often this is done."""
+        path = Path(self.folder.path) / SCORES
+        rows = [{"step": int(step), "held_out_loss": loss} for step, loss in self.state.held_out.items()]
+        try:
+            with write_whole(path) as stream:
+                stream.writelines(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+        except OSError as error:
+            raise unwritten(path, error) from error
 
     def _record(self, **row: float) -> None:
         try:

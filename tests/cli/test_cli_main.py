@@ -1,10 +1,13 @@
 """What every command shares: help with an example, the version, exit codes, Ctrl-C."""
 
+import contextlib
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -91,20 +94,52 @@ def test_ctrl_c_during_a_build_leaves_the_older_file_and_no_part_of_a_new_one(wr
     assert out.read_bytes() == b"older\n"
 
 
+def seen_in_a_terminal(*arguments):
+    """Run to the end with stderr in a terminal, and give what is shown there, read while it is: a terminal holds little."""
+    watched, terminal = pty.openpty()
+    shown = bytearray()
+
+    def read():
+        with contextlib.suppress(OSError):  # on Linux the end of a terminal is an error
+            while piece := os.read(watched, 65_536):
+                shown.extend(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with spawn(*arguments, stderr=terminal) as process:
+        os.close(terminal)
+        process.communicate(timeout=120)
+    reader.join(60)
+    os.close(watched)
+    return process.returncode, shown.decode()
+
+
 def test_a_terminal_sees_progress_and_a_pipe_sees_none(write, tmp_path):
     arguments = ["build", write("chats.jsonl", *CHATS), "-m", "samplekit/tiny", "-o", tmp_path / "samples.jsonl"]
     with spawn(*arguments) as process:
         _, shown = process.communicate(timeout=60)
     assert (process.returncode, shown) == (0, "")
-    watched, terminal = pty.openpty()
-    with spawn(*arguments, stderr=terminal) as process:
-        process.communicate(timeout=60)
-    os.close(terminal)
-    shown = os.read(watched, 1_000_000).decode()
-    os.close(watched)
-    assert process.returncode == 0
+    code, shown = seen_in_a_terminal(*arguments)
+    assert code == 0
     assert "loading samplekit/tiny" in shown
     assert "building samples" in shown
+
+
+def test_a_terminal_sees_how_far_a_run_is_and_a_pipe_does_not(samples, tmp_path):
+    def arguments(name):
+        return ["submit", samples, "-m", "samplekit/tiny", "--run-dir", tmp_path / name, "--batch-size", 10,
+                "--held-out", 4, "--evaluate-every", 1]  # fmt: skip
+
+    with spawn(*arguments("piped")) as process:
+        _, shown = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert shown.splitlines() == [shown.strip()]
+    assert shown.startswith("16 samples, 2 steps on http://127.0.0.1:")
+    code, shown = seen_in_a_terminal(*arguments("watched"))
+    assert code == 0
+    assert "loading samplekit/tiny" in shown
+    assert "training" in shown
+    assert re.search(r"2/2\b.*held-out loss \d\.\d{3}", shown)  # the last step, and what came of it
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

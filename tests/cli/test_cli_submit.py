@@ -64,6 +64,9 @@ def test_held_out_samples_never_train_and_are_scored_before_each_epoch_s_end_and
     code, shown, _ = submit("--held-out", "0.2", "--json")
     assert code == 0
     assert json.loads(shown)["held_out_loss"] == {"0": 1.0, "4": 1.0, "8": 1.0}
+    rows = [json.loads(line) for line in (tmp_path / "run" / "held_out.jsonl").read_text().splitlines()]
+    assert rows == [{"step": step, "held_out_loss": 1.0} for step in (0, 4, 8)]
+    assert [row["step"] for row in metrics(tmp_path)] == list(range(1, 9))  # one line a step, of training alone
     trained = {first for step in numbers(service.sessions["ts-0"].steps) for batch in step[0] for first in batch}
     scored = {
         item["model_input"]["chunks"][0]["encoded_text"]["tokens"][0]

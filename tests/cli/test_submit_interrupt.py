@@ -89,7 +89,9 @@ class Place:
         for row in rows:
             del row["tokens_per_second"]
         *_, last = self.service.sessions.values()
-        return last.steps, rows, RunState.read(self.folder).held_out, drawn(self.board)
+        scores = [json.loads(line) for line in (self.folder / "held_out.jsonl").read_text().splitlines()]
+        assert {str(row["step"]): row["held_out_loss"] for row in scores} == RunState.read(self.folder).held_out
+        return last.steps, rows, scores, drawn(self.board)
 
     def leave_running(self, number):
         """Run until the service is out of reach, with steps that no checkpoint holds, in a session that runs on."""

@@ -59,7 +59,7 @@ def test_an_empty_name_is_not_the_current_folder(submit, service, option, name):
     assert service.seen == []
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "run.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "held_out.jsonl", "run.json"])
 def test_a_folder_in_place_of_a_file_of_the_run_is_named_before_anything_is_asked(submit, service, tmp_path, name):
     (tmp_path / "run" / name).mkdir(parents=True)
     code, _, said = submit()
