@@ -13,6 +13,8 @@ from starlette.datastructures import Headers, MutableHeaders
 
 from samplekit.errors import SampleError
 from samplekit.server.checkpoint_routes import FILE_PREFIX
+from samplekit.server.incoming import Incoming
+from samplekit.server.json_log import fields
 from samplekit.server.payload_routes import PAYLOAD_PREFIX
 from samplekit.server.refusals import error_response
 from samplekit.wire.names import AUTHORIZATION, REQUEST_ID
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FIRST_ERROR = 400
 # URLs of payloads and files are signed and carry no Authorization; health is nobody's secret.
 OPEN_PATHS = ("/healthz", PAYLOAD_PREFIX, FILE_PREFIX)
 # What this machine calls itself, and what starlette's test client calls it. Any other name in a request means that a
@@ -45,16 +48,17 @@ class Gate:
             return
         request_id, started = secrets.token_hex(8), time.perf_counter()
 
+        body = Incoming(scope, receive)
+
         async def tagged(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] >= FIRST_ERROR:
+                    await body.drain()
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
-                took = time.perf_counter() - started
-                logger.info(
-                    "%s %s -> %d in %.3f s (%s)", scope["method"], scope["path"], message["status"], took, request_id
-                )
+                _log(scope, message["status"], time.perf_counter() - started, request_id)
             await send(message)
 
-        await (self._refusal(scope) or self._app)(scope, receive, tagged)
+        await (self._refusal(scope) or self._app)(scope, body.receive, tagged)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -65,6 +69,13 @@ class Gate:
             return None
         refused = "the Authorization header does not hold this service's token: send it as 'Bearer <token>'"
         return error_response(401, refused, {"www-authenticate": "Bearer"})
+
+
+def _log(scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    """Write a request down: its path, never its query, which holds signatures, nor its headers or body."""
+    method, path = scope["method"], scope["path"]
+    told = fields("request", method=method, path=path, status=status, seconds=round(seconds, 6), request_id=request_id)
+    logger.info("%s %s -> %d in %.3f s (%s)", method, path, status, seconds, request_id, extra=told)
 
 
 def _is_local(host: str) -> bool:
@@ -90,5 +101,7 @@ def require_token(token: object) -> str:
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or token != token.strip():
         raise SampleError("token holds spaces at its ends or characters no header has: pass it without them")
     if not token:
-        raise SampleError("token is empty, and nobody can send that: pass a token, or None to let every client in")
+        raise SampleError(
+            "token is empty, and nobody can send that: pass one, or none at all to let in every client of this machine"
+        )
     return token

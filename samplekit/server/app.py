@@ -57,7 +57,8 @@ def create_app(
 
     Args:
         model: ``samplekit/tiny``, a Hugging Face path or id, or a model loaded before.
-        token: what ``Authorization: Bearer`` must hold; None lets everyone in.
+        token: what ``Authorization: Bearer`` must hold; None lets in whoever names this machine in
+            the Host header, as programs on it do.
         state_dir: where accepted operations, policies, checkpoints and payloads outlive the process; the next service
             that is started with it goes on with them. None keeps nothing.
     """

@@ -16,6 +16,8 @@ from samplekit.errors import SampleError, ServiceError
 from samplekit.sample.kinds import is_whole_number
 from samplekit.server.access import require_token
 from samplekit.server.app import create_app
+from samplekit.server.json_log import fields
+from samplekit.server.listening import HOST, listen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from samplekit.server.model_loading import LoadedModel
     from samplekit.server.service import Service
 
-HOST = "127.0.0.1"
 LARGEST_PORT = 65535
 START_TIMEOUT = 30.0
 GRACE_SECONDS = 1
@@ -100,7 +101,7 @@ class LocalService:
         if self._server is not None:
             raise RuntimeError("the service is running already")
         with contextlib.ExitStack() as undo:
-            listener = self._listen()
+            listener = listen(self._port)
             undo.callback(listener.close)
             app = create_app(self._model, token=self._token, state_dir=self._state_dir)
             undo.callback(app.state.service.close)
@@ -109,7 +110,8 @@ class LocalService:
             undo.pop_all()
         self._service = app.state.service
         self._url = f"http://{HOST}:{listener.getsockname()[1]}"
-        logger.info("serving %s on %s", self.service.model.name, self.url)
+        told = fields("started", model=self.service.model.name, url=self.url)
+        logger.info("serving %s on %s", self.service.model.name, self.url, extra=told)
         return self
 
     def _serve(self, app: Starlette, listener: socket.socket) -> None:
@@ -150,20 +152,6 @@ class LocalService:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((HOST, self._port))
-            listener.listen(512)
-        except OSError as error:
-            listener.close()
-            raise ServiceError(
-                f"port {self._port} cannot be listened on ({error.strerror or error}): choose another, "
-                "0 takes a free one"
-            ) from error
-        return listener
 
 
 def _port(port: object) -> int:

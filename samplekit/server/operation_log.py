@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -31,8 +31,13 @@ def log_operation(session: Session, operation: Operation, outcome: Outcome, seco
     """
     if not _log.isEnabledFor(logging.INFO):
         return
-    line = {
-        "time": timestamp(time.time()),
+    line = {"time": timestamp(time.time()), **described(session, operation, outcome, seconds)}
+    _log.info(orjson.dumps(line).decode())
+
+
+def described(session: Session, operation: Operation, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """Give what is written down of an operation that ended."""
+    line: dict[str, Any] = {
         "session": session.id,
         "operation": operation.id,
         "kind": operation.kind,
@@ -43,4 +48,4 @@ def log_operation(session: Session, operation: Operation, outcome: Outcome, seco
     }
     if outcome.error_code is not None:
         line |= {"error_code": outcome.error_code, "error_message": outcome.error_message}
-    _log.info(orjson.dumps(line).decode())
+    return line

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from samplekit.server.engine import Ended, UnrecordedError
 from samplekit.server.failures import failure_of, named
-from samplekit.server.operation_log import log_operation
+from samplekit.server.json_log import fields
+from samplekit.server.operation_log import described, log_operation
 from samplekit.server.policy import share_cores
 from samplekit.server.records import Outcome
 from samplekit.wire.names import OperationErrorCode, SessionStatus
@@ -184,7 +185,11 @@ class Runner:
         operation.end(ended.outcome)
         self._outcomes.keep(operation)
         status = ended.outcome.status
-        logger.info("%s %s of %s: %s in %.3f s", operation.kind, operation.id, session.id, status, ended.seconds)
+        told = described(session, operation, ended.outcome, ended.seconds)
+        logger.info(
+            "%s %s of %s: %s in %.3f s", operation.kind, operation.id, session.id, status, ended.seconds,
+            extra=fields("operation", **told),
+        )  # fmt: skip
         log_operation(session, operation, ended.outcome, ended.seconds)
         for payload_id in ended.unneeded:
             self._discard(payload_id)
