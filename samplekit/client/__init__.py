@@ -4,7 +4,7 @@ from samplekit.client.async_client import AsyncClient
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.batches import Batch
 from samplekit.client.blocking_client import Client
-from samplekit.client.drawn import Alternatives, DrawnGroup
+from samplekit.client.drawn import Alternatives, DrawnGroup, PolicySegment
 from samplekit.client.evaluation import held_out_loss
 from samplekit.client.operations import AsyncOperation, Operation, as_completed
 from samplekit.client.progress import Transferred, Waiting
@@ -30,6 +30,7 @@ __all__ = [
     "Lifecycle",
     "Limits",
     "Operation",
+    "PolicySegment",
     "Resources",
     "Runtime",
     "Session",

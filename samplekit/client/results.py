@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from samplekit.client.drawn import Alternatives, DrawnGroup
+from samplekit.client.drawn import Alternatives, DrawnGroup, PolicySegment
 from samplekit.errors import SampleError
 from samplekit.losses import CrossEntropy, Loss
 from samplekit.rollouts import Completion, Group
@@ -154,10 +154,12 @@ def _group(result: JsonObject, prompt: ModelInput, where: str, group_id: str) ->
     sequences = as_list(result.get("sequences"), f"{where}.sequences")
     completions = [_completion(as_object(item), f"{where}.sequences[{n}]") for n, item in enumerate(sequences)]
     logprobs = _prompt_logprobs(result.get("prompt_logprobs"), f"{where}.prompt_logprobs")
+    segments = _segments(result.get("policy_segments"), f"{where}.policy_segments")
     found = result.get("topk_prompt_logprobs")
     try:
         group = Group(prompt.tokens, completions, id=group_id, prompt_logprobs=logprobs)
-        return group if not found else DrawnGroup(group, _alternatives(found, f"{where}.topk_prompt_logprobs", group))
+        alternatives = _alternatives(found, f"{where}.topk_prompt_logprobs", group) if found else []
+        return DrawnGroup(group, alternatives, segments) if alternatives or segments else group
     except SampleError as error:
         raise error.reworded(f"{where}: {error}") from error
 
@@ -168,6 +170,18 @@ def _prompt_logprobs(found: Any, name: str) -> FloatArray | None:  # noqa: ANN40
     if not values:  # not asked for
         return None
     return as_floats([0.0, *values[1:]] if values[0] is None else values, name)
+
+
+def _segments(found: Any, name: str) -> list[PolicySegment]:  # noqa: ANN401 - any JSON
+    """Parse which weights drew a group; a service may leave zeros out."""
+    items = [as_object(item) for item in as_list(found or [], name)]
+    return [
+        PolicySegment(
+            as_int(item.get("version", 0), f"{name}[{index}].version"),
+            as_int(item.get("start_token", 0), f"{name}[{index}].start_token"),
+        )
+        for index, item in enumerate(items)
+    ]
 
 
 def _alternatives(found: Any, name: str, group: Group) -> list[Alternatives]:  # noqa: ANN401 - any JSON

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from service_double import OPERATIONS, operation
 
 import samplekit as sk
+from samplekit.client import DrawnGroup, PolicySegment
 
 
 @pytest.mark.parametrize(
@@ -121,3 +124,40 @@ def test_an_empty_prompt_is_named_in_plain_words(side):
     with pytest.raises(sk.SampleError, match=r"^prompts\[1\]: tokens is empty"):
         side.session().generate([[1], []])
     assert side.double.seen == []
+
+
+def drawn(side, segments):
+    sequence = {"tokens": ["5", 6, 7], "logprobs": [-0.5] * 3}
+    result = {"sequences": [sequence, sequence], "policy_segments": segments}
+    side.double.answer(f"POST {OPERATIONS}/sample", operation("COMPLETED", {"results": [result]}))
+    (group,) = side.session().generate([[1, 2]], num_samples=2).result()
+    return group
+
+
+@pytest.mark.parametrize("segments", [
+    [{"version": "3", "start_token": "0"}, {"version": "4", "start_token": "2"}],
+    [{"version": 3, "start_token": 0}, {"version": 4, "start_token": 2}],
+    [{"version": 3}, {"version": 4, "start_token": 2, "new_member": 1}],
+])  # fmt: skip
+def test_a_group_keeps_which_weights_drew_it_when_they_changed_in_the_middle(side, segments):
+    group = drawn(side, segments)
+    assert isinstance(group, DrawnGroup)
+    scored = group.with_rewards([1.0, 2.0])
+    assert [item.reward for item in scored.completions] == [1.0, 2.0]
+    for item in (group, scored, pickle.loads(pickle.dumps(group)), copy.deepcopy(scored)):
+        assert item.policy_segments == (PolicySegment(3, 0), PolicySegment(4, 2))
+        assert item.topk_prompt_logprobs == ()
+    assert {type(value) for item in group.policy_segments for value in vars(item).values()} == {int}
+
+
+@pytest.mark.parametrize("segments", [None, []])
+def test_a_group_of_unknown_weights_is_a_plain_one(side, segments):
+    assert type(drawn(side, segments)) is sk.Group
+
+
+@pytest.mark.parametrize(
+    "segments", [3, "v3", {"version": 3}, [{"version": "x"}], [{"version": 1.5}], [{"start_token": []}]]
+)
+def test_odd_segments_are_a_named_error(side, segments):
+    with pytest.raises(sk.OperationError, match=r"results\[0\]\.policy_segments"):
+        drawn(side, segments)
