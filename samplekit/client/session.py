@@ -159,7 +159,7 @@ class Session(SessionState):
             seed: of the draws.
             prompt_logprobs: whether groups hold the prompt's logprobs.
             topk_prompt_logprobs: how many of the likeliest tokens to give for every position of a prompt, 0 to 20; the
-                groups are `DrawnGroup` then.
+                groups are `DrawnGroup` then, as they are where the service says which weights drew them.
             return_routed_experts: whether completions hold a ``routed_experts_key``, for models of experts.
             idempotency_key: of an earlier try of this very call, as its error carries it: one operation comes of both.
 
@@ -219,10 +219,11 @@ class Session(SessionState):
     def stop(self) -> None:
         """Stop the session, and the resources if they were created for it; wait until nothing more is paid.
 
-        Operations that still run are dropped: collect their results first.
+        Operations that still run are dropped: collect their results first. It warns of failures nobody collected.
         """
         self._mark_left()
-        self._driver.run(self._stop_flow())
+        leftovers = self._driver.run(self._end_flow())
+        warn_of_leftovers(self.id, leftovers)
 
     def detach(self) -> None:
         """Let the session run on when its ``with`` block is left. It costs until stopped."""

@@ -159,6 +159,15 @@ class SessionState:
         else:
             yield from stop_session(self._terms, self.id)
 
+    def _end_flow(self) -> Flow[Leftovers]:
+        """Stop it at once; give what failed and was not collected, after each was asked for once."""
+        leftovers = Leftovers()
+        try:
+            leftovers = yield from self._uncollected.settle(None)
+        finally:
+            yield from self._stop_flow()
+        return leftovers
+
     def _leave_flow(self, *, orderly: bool) -> Flow[Leftovers]:
         """Stop what was created, after what was submitted has finished; at once where an error ends the block."""
         leftovers = Leftovers()

@@ -8,6 +8,8 @@ import httpx
 import pytest
 from service_double import OPERATIONS, SESSION, STATUS, operation
 
+import samplekit as sk
+
 SUBMIT = f"POST {OPERATIONS}/.*"
 POLL = f"GET {OPERATIONS}/optim-step/op-1"
 PENDING = {"id": "op-1", "status": STATUS + "PENDING"}
@@ -141,6 +143,47 @@ def test_a_detached_session_asks_a_service_that_does_not_answer_no_further(side,
         session.detach()
     assert len(side.double.calls(f"GET {OPERATIONS}/.*")) == 1
     assert side.time.pauses == []
+
+
+@pytest.mark.parametrize("num_later", [0, 200])
+@pytest.mark.parametrize("known", [False, True])
+def test_stopping_warns_of_failures_nobody_collected(side, known, num_later):
+    failed = {"id": "op-1", "status": STATUS + "FAILED", "error": {"message": "boom"}}
+    later = ({"id": f"op-{n}", "status": STATUS + "COMPLETED"} for n in range(2, num_later + 3))
+    side.double.answer(SUBMIT, failed if known else PENDING, *later)
+    side.double.answer(POLL, failed)
+    session = side.client().session(base_model="m")
+    steps = [session.optim_step(learning_rate=1.0) for _ in range(num_later + 1)]
+    with pytest.warns(RuntimeWarning, match="1 failed operations.*optim-step operation op-1.*boom") as caught:
+        session.stop()
+    assert len(caught) == 1
+    assert stops(side) == STOPS
+    assert len(steps) == num_later + 1
+
+
+@pytest.mark.parametrize("fault", [None, httpx.ConnectError("away"), httpx.ReadTimeout("slow"), httpx.Response(403)])
+def test_stopping_waits_for_nothing_that_runs_and_says_nothing_of_it(side, fault):
+    side.double.answer(SUBMIT, PENDING)
+    side.double.answer(POLL, fault or PENDING)
+    session = side.client().session(base_model="m")
+    step = session.optim_step(learning_rate=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.stop()
+    assert step.id == "op-1"
+    assert side.time.pauses == []
+    assert len(side.double.calls(POLL)) == 1
+    assert stops(side) == STOPS
+
+
+def test_a_failure_that_was_collected_is_not_warned_of_when_stopping(side):
+    side.double.answer(SUBMIT, {"id": "op-1", "status": STATUS + "FAILED", "error": {"message": "boom"}})
+    session = side.client().session(base_model="m")
+    with pytest.raises(sk.OperationFailedError):
+        session.optim_step(learning_rate=1.0).result()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.stop()
 
 
 def done(identity):
