@@ -83,8 +83,9 @@ NO_TEMPLATE = "none"
 def submit(samples: Path, as_json: bool, run_dir: Path | None, template: str | None, **options: Any) -> None:  # noqa: ANN401
     """Train on every sample of SAMPLES, which samplekit build has made.
 
-    Everything is checked before anything is created. The folder of the run holds metrics.jsonl and where the run
-    stands: the same command goes on with a run that was interrupted or killed, and no step is lost or done twice.
+    Everything is checked before anything is created. The folder of the run holds metrics.jsonl (a line a step),
+    held_out.jsonl (a line a score) and run.json, where the run stands: the same command goes on with a run that was
+    interrupted or killed, and no step is lost or done twice.
 
     \b
     Example:

@@ -34,13 +34,13 @@ class FiniteRange(click.FloatRange):
     """A number that the service takes."""
 
     def __init__(self, min: float, *, min_open: bool = False) -> None:  # noqa: A002 - as click calls it
-        super().__init__(min, LARGEST_SETTING, min_open=min_open)
+        super().__init__(min, min_open=min_open)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """Refuse what is no number, too: nan is in every range."""
+        """Refuse what is too large, and what is no number: nan is in every range of click's."""
         found = super().convert(value, param, ctx)
-        if math.isnan(found):
-            self.fail(f"{value!r} is no number", param, ctx)
+        if not found <= LARGEST_SETTING:
+            self.fail(f"{value!r} is not a number of at most {LARGEST_SETTING:g}", param, ctx)
         return found
 
 

@@ -86,13 +86,16 @@ class FakeModule:
     def __init__(self):
         self.rows, self.closed = [], 0
 
-    def init(self, **_):
+    def init(self, *, project, config, dir, id, resume):  # noqa: A002 - as wandb calls them
+        assert (project, resume, bool(id), bool(dir), config["loss"]) == ("p", "allow", True, True, "cross_entropy")
         return self
 
-    SummaryWriter = init
+    def SummaryWriter(self, log_dir, *, purge_step):
+        assert (log_dir.endswith("tensorboard"), purge_step) == (True, 0)
+        return self
 
-    def log(self, row, step):
-        self.rows += [(step, name) for name in row]
+    def log(self, data, *, step):
+        self.rows += [(step, name) for name in data]
 
     def add_scalar(self, name, value, step):
         self.rows.append((step, name))
@@ -106,7 +109,6 @@ class FakeModule:
 @pytest.mark.parametrize("option", [["--wandb", "p"], ["--tensorboard"]])
 def test_metrics_go_where_they_are_asked_to(submit, option, monkeypatch):
     fake = FakeModule()
-    fake.SummaryWriter = lambda folder, purge_step: fake
     monkeypatch.setattr("samplekit.cli.submit_logs.import_module", lambda name: fake)
     assert submit(*option, "--held-out", 4)[0] == 0
     assert {name for _, name in fake.rows} >= {"loss", "learning_rate", "held_out_loss"}
