@@ -9,7 +9,7 @@ from rich.table import Table
 
 from samplekit.cli.screen import errors, results
 from samplekit.client.endpoint import is_loopback
-from samplekit.errors import MissingExtraError
+from samplekit.errors import MissingExtraError, SampleError
 
 if TYPE_CHECKING:
     from samplekit.cli.submit_plan import Plan, Settings
@@ -38,7 +38,11 @@ def fetch_weights(client: Client, settings: Settings, conditions: Conditions, st
     variant = "merged" if settings.lora_rank is None else "adapter"
     checkpoint = state.saved["checkpoint"]
     try:
-        files = client.download(checkpoint, conditions.download, variant=variant)
+        try:
+            files = client.download(checkpoint, conditions.download, variant=variant)
+        except SampleError as error:  # it holds other files, and the service may end with this run
+            errors.print(f"{error}: the weights go into {checkpoint} in it", style="yellow", markup=False)
+            files = client.download(checkpoint, conditions.download / checkpoint, variant=variant)
     except BaseException:
         then = "the same command fetches it" if conditions.keeps_checkpoints else "it ends with the service of this run"
         errors.print(f"checkpoint {checkpoint} is saved and not fetched: {then}", style="yellow", markup=False)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from samplekit.client import listing, offers, opening
+from samplekit.client import offers, opening
 from samplekit.client.async_opening import Opening
 from samplekit.client.async_session import AsyncSession
 from samplekit.client.downloads import download_checkpoint
 from samplekit.client.drivers import AsyncDriver
 from samplekit.client.endpoint import Endpoint, http_options
 from samplekit.client.flows import Terms
+from samplekit.client.lists import AsyncLists
 from samplekit.client.ownership import Reminders
 from samplekit.client.plans import ResourcesPlan, SessionPlan
 from samplekit.client.resources import AsyncResources
@@ -22,17 +23,15 @@ from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from samplekit.wire.lifecycles import Lifecycle
-    from samplekit.wire.listings import Checkpoint
     from samplekit.wire.offers import CostEstimate, SupportedModel
 
 
-class AsyncClient:
+class AsyncClient(AsyncLists):
     """Talk to a Together-compatible training service.
 
     Leaving its ``async with`` block closes connections; a session stops when its own block is left. It belongs to the
@@ -229,61 +228,6 @@ class AsyncClient:
         found = await self._driver.run(opening.find_resources(self._terms, text("resources_id", resources_id)))
         return AsyncResources(found, self._terms, self._driver, self._reminders, owned=False)
 
-    async def resources(
-        self, *, status: Iterable[str] | str = (), created_by: str | None = None, limit: int | None = None
-    ) -> list[Lifecycle]:
-        """List model resources.
-
-        Args:
-            status: one or several, such as ``"ready"``; none for all.
-            created_by: a user's id, or ``"me"``.
-            limit: the most to give; None for all there are.
-        """
-        flow = listing.list_resources(self._terms, status=status, created_by=created_by, limit=limit)
-        return await self._driver.run(flow)
-
-    async def sessions(
-        self,
-        *,
-        status: Iterable[str] | str = (),
-        created_by: str | None = None,
-        resources_id: str | None = None,
-        limit: int | None = None,
-    ) -> list[Lifecycle]:
-        """List training sessions.
-
-        Args:
-            status: one or several, such as ``"running"``; none for all.
-            created_by: a user's id, or ``"me"``.
-            resources_id: only those on these model resources.
-            limit: the most to give; None for all there are.
-        """
-        flow = listing.list_sessions(
-            self._terms, status=status, created_by=created_by, resources_id=resources_id, limit=limit
-        )
-        return await self._driver.run(flow)
-
-    async def checkpoints(
-        self,
-        *,
-        session_id: str | None = None,
-        kind: str | None = None,
-        base_model: str | None = None,
-        limit: int | None = None,
-    ) -> list[Checkpoint]:
-        """List saved checkpoints.
-
-        Args:
-            session_id: only those of this session.
-            kind: ``"inference"`` or ``"training"``; None for both.
-            base_model: only those of this model.
-            limit: the most to give; None for all there are.
-        """
-        flow = listing.list_checkpoints(
-            self._terms, session_id=session_id, kind=kind, base_model=base_model, limit=limit
-        )
-        return await self._driver.run(flow)
-
     async def download(
         self, checkpoint_id: str, folder: str | os.PathLike[str], *, variant: str = "adapter"
     ) -> list[Path]:
@@ -293,13 +237,15 @@ class AsyncClient:
 
         Args:
             checkpoint_id: of an inference checkpoint.
-            folder: made where it is not there; files appear in it once all of them are whole.
+            folder: made where it is not there; files appear in it once all of them are whole. It may hold files of the
+                same names, which are replaced, and no others.
             variant: ``"adapter"``, or ``"merged"`` for the whole model, as after training full weights.
 
         Returns:
             The paths of the files.
 
         Raises:
+            SampleError: the folder holds other files, such as those of another variant; nothing was changed.
             ServiceError: the service will not give them, or not with the sizes it named.
             OSError: a file cannot be written.
         """

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from samplekit.client import listing, offers, opening
+from samplekit.client import offers, opening
 from samplekit.client.connections import Connections
 from samplekit.client.downloads import download_checkpoint
 from samplekit.client.drivers import BlockingDriver
 from samplekit.client.endpoint import Endpoint, http_options
 from samplekit.client.flows import Terms
+from samplekit.client.lists import BlockingLists
 from samplekit.client.ownership import Reminders
 from samplekit.client.plans import ResourcesPlan, SessionPlan
 from samplekit.client.resources import Resources
@@ -22,17 +23,15 @@ from samplekit.wire.names import MAX_ANSWER_BYTES, SESSION_RETRIES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from samplekit.wire.lifecycles import Lifecycle
-    from samplekit.wire.listings import Checkpoint
     from samplekit.wire.offers import CostEstimate, SupportedModel
 
 
-class Client:
+class Client(BlockingLists):
     """Talk to a Together-compatible training service.
 
     Leaving its ``with`` block closes connections; a session stops when its own block is left. Threads may share it, and
@@ -225,61 +224,6 @@ class Client:
         found = self._driver.run(opening.find_resources(self._terms, text("resources_id", resources_id)))
         return Resources(found, self._terms, self._driver, self._reminders, owned=False)
 
-    def resources(
-        self, *, status: Iterable[str] | str = (), created_by: str | None = None, limit: int | None = None
-    ) -> list[Lifecycle]:
-        """List model resources.
-
-        Args:
-            status: one or several, such as ``"ready"``; none for all.
-            created_by: a user's id, or ``"me"``.
-            limit: the most to give; None for all there are.
-        """
-        flow = listing.list_resources(self._terms, status=status, created_by=created_by, limit=limit)
-        return self._driver.run(flow)
-
-    def sessions(
-        self,
-        *,
-        status: Iterable[str] | str = (),
-        created_by: str | None = None,
-        resources_id: str | None = None,
-        limit: int | None = None,
-    ) -> list[Lifecycle]:
-        """List training sessions.
-
-        Args:
-            status: one or several, such as ``"running"``; none for all.
-            created_by: a user's id, or ``"me"``.
-            resources_id: only those on these model resources.
-            limit: the most to give; None for all there are.
-        """
-        flow = listing.list_sessions(
-            self._terms, status=status, created_by=created_by, resources_id=resources_id, limit=limit
-        )
-        return self._driver.run(flow)
-
-    def checkpoints(
-        self,
-        *,
-        session_id: str | None = None,
-        kind: str | None = None,
-        base_model: str | None = None,
-        limit: int | None = None,
-    ) -> list[Checkpoint]:
-        """List saved checkpoints.
-
-        Args:
-            session_id: only those of this session.
-            kind: ``"inference"`` or ``"training"``; None for both.
-            base_model: only those of this model.
-            limit: the most to give; None for all there are.
-        """
-        flow = listing.list_checkpoints(
-            self._terms, session_id=session_id, kind=kind, base_model=base_model, limit=limit
-        )
-        return self._driver.run(flow)
-
     def download(self, checkpoint_id: str, folder: str | os.PathLike[str], *, variant: str = "adapter") -> list[Path]:
         """Fetch the files of a checkpoint into a folder; broken off and asked again, only what is missing is fetched.
 
@@ -287,13 +231,15 @@ class Client:
 
         Args:
             checkpoint_id: of an inference checkpoint.
-            folder: made where it is not there; files appear in it once all of them are whole.
+            folder: made where it is not there; files appear in it once all of them are whole. It may hold files of the
+                same names, which are replaced, and no others.
             variant: ``"adapter"``, or ``"merged"`` for the whole model, as after training full weights.
 
         Returns:
             The paths of the files.
 
         Raises:
+            SampleError: the folder holds other files, such as those of another variant; nothing was changed.
             ServiceError: the service will not give them, or not with the sizes it named.
             OSError: a file cannot be written.
         """

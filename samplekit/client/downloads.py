@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from samplekit.client.steps import Flow
 
 _VARIANTS = ("adapter", "merged")
+_NAMED = 5  # files that an error names at most
 _WHOLE, _PART, _BEYOND_END = 200, 206, 416
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 
@@ -37,10 +38,11 @@ def download_checkpoint(
 
     When it breaks off, what was fetched stays beside them under a name that begins with a dot: asked again, only the
     rest is fetched. Where another process, such as another rank, fetches the same files into the same folder, it is
-    waited for, and nothing is fetched twice.
+    waited for, and nothing is fetched twice. Files of these names that are there already stay until then, and are gone
+    before the first new one appears: where it breaks off between two of them, what is there is of one checkpoint alone.
 
     Raises:
-        SampleError: the variant is unknown, or the folder is a file.
+        SampleError: the variant is unknown, or the folder is a file, or holds files that are not this checkpoint's.
         ServiceError: the service will not give the files, or not with the sizes it named.
         OSError: a file cannot be written, or the disk lacks the room for all of them.
     """
@@ -52,6 +54,7 @@ def download_checkpoint(
     files = yield from _files(terms, identity, variant)
     for item in files:
         _require_plain(item.filename)
+    _require_alone(target, files, f"the {variant} files of checkpoint {identity}")
     target.mkdir(parents=True, exist_ok=True)
     parts = [PartFile(target, item, f"{identity}/{variant}") for item in files]
     try:
@@ -60,7 +63,14 @@ def download_checkpoint(
         _require_room(target, parts)
         for part in parts:
             yield from _complete(terms, part, lambda: _files(terms, identity, variant))
-        paths: list[Path] = yield Held(Work(lambda: [part.publish() for part in parts]))
+
+        def publish() -> list[Path]:
+            _require_alone(target, files, f"the {variant} files of checkpoint {identity}")
+            for part in parts:
+                part.make_way()
+            return [part.publish() for part in parts]
+
+        paths: list[Path] = yield Held(Work(publish))
         return paths
     finally:
         for part in parts:
@@ -82,6 +92,19 @@ def _require_plain(filename: str) -> None:
     if filename.startswith(".") or not filename.isprintable() or set(filename) & set('/\\:*?"<>|'):
         raise ServiceError(
             f"the service names a file {shown(filename)}, expected a plain file name: nothing was fetched"
+        )
+
+
+def _require_alone(folder: Path, files: list[CheckpointFile], what: str) -> None:
+    """Refuse a folder with other files, such as another checkpoint's: whoever loads it could not tell them apart."""
+    ours = {item.filename for item in files}
+    found = sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.exists() else []
+    others = [name for name in found if name not in ours]
+    if others:
+        more = f" and {len(others) - _NAMED:,} more" if len(others) > _NAMED else ""
+        raise SampleError(
+            f"folder {shown(str(folder))} holds {', '.join(map(shown, others[:_NAMED]))}{more} beside {what}: name a "
+            "new or empty folder, or move them away; nothing was changed"
         )
 
 

@@ -91,6 +91,12 @@ class PartFile:
             self._stream.truncate(0)
         self.num_bytes = 0
 
+    def make_way(self) -> None:
+        """Remove what has the file's name, unless it is this very file, which another download has finished."""
+        with self._writing:
+            if self._stream is not None and not _is_at(self._target, self._stream):
+                self._target.unlink(missing_ok=True)
+
     def publish(self) -> Path:
         """Give the file its name, where it does not have it already.
 
