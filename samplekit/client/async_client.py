@@ -162,7 +162,7 @@ class AsyncClient(AsyncLists):
             lora_seed: of the adapter's first weights; not read with resume_from, whose weights are there already.
             num_generators: replicas that generate; 0 trains only.
             name: shown in the service's lists.
-            resume_from: id of a checkpoint to go on from.
+            resume_from: id of a checkpoint to go on from; one that Muon trained needs `create_resources`.
             lora_dropout: None means 0.
             lora_train_unembed: whether the adapter covers the output layer; None means True.
             metadata: your own, kept with the session, such as ``{"wandb": {"project": "p"}}``.

@@ -18,7 +18,7 @@ from samplekit.client.polling import poll_interval
 from samplekit.client.progress import Transferred, Watch
 from samplekit.client.settings import one_of, shown, text
 from samplekit.client.steps import Failure, Fetch, Held, Outcome, Pause, Reply, Request, Work
-from samplekit.errors import SampleError, ServiceError
+from samplekit.errors import SampleError, ServiceError, StatusError
 from samplekit.wire import names
 from samplekit.wire.listings import CheckpointFile, parse_files
 
@@ -81,9 +81,15 @@ def _files(terms: Terms, checkpoint_id: str, variant: str) -> Flow[list[Checkpoi
     what = f"get the {variant} files of checkpoint {checkpoint_id}"
     query = {"variant": f"CHECKPOINT_VARIANT_{variant.upper()}"}
     request = request_for(names.DOWNLOAD_CHECKPOINT, what, query=query, checkpoint_id=checkpoint_id)
-    files = yield from terms.call(request, parse_files)
+    (other,) = set(_VARIANTS) - {variant}
+    try:
+        files = yield from terms.call(request, parse_files)
+    except StatusError as error:
+        if error.status not in {400, 422}:
+            raise
+        raise error.reworded(f"{error.message}; in Python variant={other!r} asks for the other files") from error
     if not files:
-        raise ServiceError(f"could not {what}: the service names none; ask for the other variant")
+        raise ServiceError(f"could not {what}: the service names none; pass variant={other!r}")
     return files
 
 

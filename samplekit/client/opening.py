@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from samplekit.client.faults import lifecycle_remedy
+from samplekit.client.faults import lifecycle_remedy, service_words
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
 from samplekit.client.offers import has_choice, limits_of, models_or_none, settle, settle_resources
 from samplekit.client.plans import OpenSession, ResourcesPlan, SessionPlan
 from samplekit.client.polling import Inquiry
 from samplekit.client.steps import FREE, held
 from samplekit.client.stopping import Heard, heed_nothing, stop_resources, stop_session
-from samplekit.errors import ServiceError
+from samplekit.errors import ServiceError, StatusError
 from samplekit.wire import names
 from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle, short_status
 from samplekit.wire.names import ResourcesStatus, SessionStatus
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OPEN_SECONDS = 3600.0  # resources, then again a session
+_OTHER_OPTIMIZER = (
+    "in Python: a checkpoint of Muon is resumed on client.create_resources(optimizer='muon') by "
+    "resources.session(resume_from=...), one of Adam without it; load_optimizer=False takes the weights alone"
+)
 
 
 class EndedError(ServiceError):
@@ -95,7 +99,12 @@ def _session_on(
         limits = limits_of(models, model, resources.gpu_type, lora=rank is not None or resources.lora_enabled is True)
         return OpenSession(session.id, model, resources.id, owned=True, limits=limits, lora_rank=rank)
 
-    return (yield from _create(terms, kind, f"on {resources.id}", plan.session_body(resources.id), use))
+    try:
+        return (yield from _create(terms, kind, f"on {resources.id}", plan.session_body(resources.id), use))
+    except StatusError as error:
+        if plan.resume_from is None or error.status != 400 or "muon" not in service_words(error.body).lower():
+            raise
+        raise error.reworded(f"{error.message}; {_OTHER_OPTIMIZER}") from error
 
 
 def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
