@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -107,7 +107,7 @@ def _row_of(line: bytes) -> dict[str, Any] | None:
         row: Any = orjson.loads(line) if line.endswith(b"\n") else None
     except orjson.JSONDecodeError:
         return None
-    return row if isinstance(row, dict) else None
+    return cast("dict[str, Any]", row) if isinstance(row, dict) else None
 
 
 def _is_until(found: object, step: int) -> bool:
