@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from samplekit._version import __version__
-from samplekit.client.faults import without_secrets
+from samplekit.client.faults import quoted, without_secrets
 from samplekit.client.intake import Intake
 from samplekit.client.settings import positive, shown, whole_number
 from samplekit.client.steps import Failure, Outcome, Reply, Request
@@ -25,6 +25,8 @@ USER_AGENT = f"samplekit/{__version__}"
 _MAX_CONNECT_SECONDS = 30.0
 _MAX_CONNECTIONS = 256
 _LARGEST_PORT = 65535
+_NOT_FOUND = 404
+_LONGEST_TIMEOUT = 86_400.0  # seconds; sockets take no more than some years
 _BLOT = b"***"
 _SHORTEST_SECRET = 8  # characters
 _LONGEST_WORD = 15  # characters of a key that is looked for as a word, for it may be part of others: tok of tokens
@@ -125,7 +127,13 @@ class Endpoint:
         if not key.isascii() or not key.isprintable():
             raise ServiceError("api_key holds characters no key has: copy it again, without quotes or line breaks")
         largest = whole_number("max_answer_bytes", max_answer_bytes, least=1)
-        return cls(url, positive("timeout", timeout), ApiKey(key) if key else None, largest)
+        return cls(url, positive("timeout", timeout, most=_LONGEST_TIMEOUT), ApiKey(key) if key else None, largest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"a client is neither pickled nor copied: make one for {self.base_url} in the other process, with the key "
+            f"from {names.ENV_API_KEY}; a process that is forked may use its parent's"
+        )
 
     @property
     def is_local(self) -> bool:
@@ -142,7 +150,13 @@ class Endpoint:
         url = self.base_url + request.url if request.authorized else request.url
         if not request.authorized:
             require_safe(url, "the service's URL for payloads")
-        host = httpx.URL(url).netloc.decode("ascii")
+        try:
+            host = httpx.URL(url).netloc.decode("ascii")
+        except httpx.InvalidURL as error:
+            raise ServiceError(
+                f"could not {quoted(request.call)}: what the service named is too long or too odd for a URL ({error}); "
+                "report it to the service"
+            ) from error
         headers = {"host": host, "user-agent": USER_AGENT, "accept": "application/json"}
         headers |= {"accept-encoding": "identity", **request.headers}
         if request.authorized and self.key is not None:
@@ -171,13 +185,15 @@ class Endpoint:
         All that the service says comes through here, before anything reads it. Of an answer that succeeded the body is
         left alone where the key is a plain word or number, such as ``local``: ids and numbers may hold it.
         """
+        if isinstance(outcome, Reply) and outcome.status == _NOT_FOUND and self.base_url.endswith("/v1"):
+            outcome = replace(outcome, hint="leave /v1 out of the base_url: the client adds it")
         if self.key is None:
             return outcome
         if isinstance(outcome, Failure):
             return replace(outcome, reason=self.key.blot_text(outcome.reason))
         headers = {name: self.key.blot_text(value) for name, value in outcome.headers.items()}
         spared = 200 <= outcome.status < 300 and self.key.is_plain
-        return Reply(outcome.status, headers, outcome.body if spared else self.key.blot(outcome.body))
+        return replace(outcome, headers=headers, body=outcome.body if spared else self.key.blot(outcome.body))
 
 
 class PieceStream(httpx.SyncByteStream, httpx.AsyncByteStream):

@@ -79,7 +79,7 @@ def _connection_error(request: Request, outcome: Failure, times: str) -> Connect
 
 def _status_error(request: Request, reply: Reply, times: str) -> StatusError:
     body = error_body(reply.body)
-    remedy = _REMEDIES.get(reply.status)
+    remedy = reply.hint or _REMEDIES.get(reply.status)
     if remedy is None and reply.status < 400:
         remedy = "a redirect is never followed, for it could carry the key elsewhere: check the base_url"
     if reply.status >= 500 or reply.status == 408:
@@ -119,10 +119,10 @@ def service_words(body: Any) -> str:  # noqa: ANN401 - any JSON
     found = body
     for name in ("error", "message", "detail"):
         found = as_object(found).get(name, found)
-    return _quoted(found if isinstance(found, str) else repr(found) if found else "")
+    return quoted(found if isinstance(found, str) else repr(found) if found else "")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Give the service's own words on one line, cut to a readable length."""
     text = " ".join(text.split())
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ..."
@@ -134,7 +134,7 @@ def operation_failed(answer: OperationAnswer, kind: str) -> OperationFailedError
     remedy = next((text for known, text in _CODE_REMEDIES.items() if known == code), "see the service's message")
     short = code.removeprefix("TRAINING_OPERATION_ERROR_CODE_")
     return OperationFailedError(
-        f"{kind} operation {answer.id} failed with {_quoted(short)}: {_quoted(answer.message) or 'no reason given'}; "
+        f"{kind} operation {answer.id} failed with {quoted(short)}: {quoted(answer.message) or 'no reason given'}; "
         f"{remedy}",
         operation_id=answer.id,
         kind=kind,

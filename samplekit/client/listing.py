@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from samplekit.client.faults import quoted
 from samplekit.client.flows import Terms, request_for
 from samplekit.client.settings import one_of, shown, text, whole_number
 from samplekit.errors import SampleError, ServiceError
@@ -81,7 +82,9 @@ def _follow(
         if after in seen:
             break
         seen.add(after)
-    raise ServiceError(f"could not {what}: page {after!r} of the list leads back to itself; report it to the service")
+    raise ServiceError(
+        f"could not {what}: page {quoted(str(after))!r} of the list leads back to itself; report it to the service"
+    )
 
 
 def _statuses(given: Iterable[str] | str, known: type[SessionStatus | ResourcesStatus], start: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from samplekit.client.faults import lifecycle_remedy, service_words
+from samplekit.client.faults import lifecycle_remedy, quoted, service_words
 from samplekit.client.flows import Terms, request_for, resources_request, session_request
 from samplekit.client.offers import has_choice, limits_of, models_or_none, settle, settle_resources
 from samplekit.client.plans import OpenSession, ResourcesPlan, SessionPlan
@@ -216,7 +216,7 @@ def _wait_until(
         raise ServiceError(f"{what} did not become {short_status(wanted)} within {timeout:g} s: try again later")
     if answer.status != wanted:
         raise EndedError(
-            f"{what} is {short_status(answer.status)}, expected {short_status(wanted)}"
-            f"{': ' + answer.detail if answer.detail else ''}; {lifecycle_remedy(answer.detail)}"
+            f"{what} is {quoted(short_status(answer.status))}, expected {short_status(wanted)}"
+            f"{': ' + quoted(answer.detail) if answer.detail else ''}; {lifecycle_remedy(answer.detail)}"
         )
     return answer

@@ -53,6 +53,12 @@ class _Named(Generic[T]):
         """The status last heard of, as the service spells it."""
         return self._handle.status
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "an operation is neither pickled nor copied: keep its id and kind, and take it up elsewhere with "
+            f"session.operation('{self.id}', '{self.kind}')"
+        )
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.kind} {self.id}: {self.status.rpartition('_')[2] or 'unknown'}>"
 

@@ -63,14 +63,20 @@ def number(
     return float(value)
 
 
-def positive(name: str, value: object) -> float:
+def positive(name: str, value: object, *, most: float | None = None) -> float:
     """Give a finite number above 0, as a float.
+
+    Args:
+        name: what it is called in errors.
+        value: an int or float of Python or numpy.
+        most: the largest it may be; None for no bound.
 
     Raises:
         SampleError: it is none, or out of range.
     """
-    if not is_number(value) or value <= 0:
-        raise SampleError(f"{name} is {shown(value)}, expected a finite number above 0")
+    if not is_number(value) or value <= 0 or (most is not None and value > most):
+        bound = "" if most is None else f" and at most {most:,.0f}"
+        raise SampleError(f"{name} is {shown(value)}, expected a finite number above 0{bound}")
     return float(value)
 
 

@@ -14,10 +14,10 @@ from samplekit.client.generation import model_inputs
 from samplekit.client.handles import SEPARATOR, Handle, Part
 from samplekit.client.plans import OpenSession
 from samplekit.client.registry import LEAVE_SECONDS, Leftovers, Uncollected
-from samplekit.client.settings import idempotency_key, text
+from samplekit.client.settings import idempotency_key, shown, text
 from samplekit.client.steps import FREE, cut_short
 from samplekit.client.stopping import stop_all, stop_session
-from samplekit.errors import ConnectionFailedError, ServiceError, StatusError
+from samplekit.errors import ConnectionFailedError, SampleError, ServiceError, StatusError
 from samplekit.sample import Sample
 from samplekit.wire.answers import OperationAnswer
 
@@ -148,6 +148,8 @@ class SessionState:
         inputs = None if prompts is None else model_inputs(prompts)
         parse = calls.parser_of(kind, inputs, self._about())
         ids = text("id", operation_id).split(SEPARATOR)
+        if not all(ids):
+            raise SampleError(f"id is {shown(operation_id)}, expected an Operation's .id: ids joined by single commas")
         found = [Accepted(self._terms, self.id, kind, None, OperationAnswer(item, "")) for item in ids]
         return Handle([Part(item, parse) for item in found], calls.joiner_of(kind) if len(found) > 1 else None)
 
@@ -178,6 +180,11 @@ class SessionState:
             if self._stops:
                 yield from self._stop_flow()
         return leftovers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"a session is neither pickled nor copied: keep its id, and client.attach({self.id!r}) elsewhere"
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.base_model}>"

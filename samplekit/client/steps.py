@@ -157,11 +157,19 @@ def changed(flow: Flow[T], change: Callable[[Step], Step]) -> Flow[T]:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer, whatever its status; header names in lower case."""
+    """An answer, whatever its status.
+
+    Attributes:
+        status: the HTTP status.
+        headers: names in lower case.
+        body: as far as it was taken.
+        hint: what to do about it, where that is known of where the service is.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+    hint: str = ""
 
 
 @dataclass(frozen=True)
