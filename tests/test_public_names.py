@@ -68,7 +68,7 @@ SIGNATURES = {
         {"tokens": REQUIRED, "logprobs": REQUIRED}, {"reward": None, "stop_reason": None, "routed_experts_key": None},
     ),
     "Group": ({"prompt": REQUIRED, "completions": REQUIRED}, {"id": None}),
-    "Group.with_rewards": ({"self": REQUIRED, "rewards": REQUIRED}, {}),
+    "Group.with_rewards": ({"self": REQUIRED, "fn_or_sequence": REQUIRED}, {}),
     "Step": ({"prompt": REQUIRED, "completion": REQUIRED}, {}),
     "Trajectory": ({"steps": REQUIRED}, {"reward": None, "group": None}),
     "group_advantages": (
