@@ -199,6 +199,7 @@ def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
     fetches = conditions.download is not None and conditions.keeps_checkpoints
     if known is not None and known.finished and known.can_fetch and fetches and not conditions.overwrite:
         known.require_plan(plan)
+        errors.print(f"{conditions.run_dir} is gone on with: its weights are fetched", style="dim", markup=False)
         return known
     if known is not None and known.finished and not (conditions.overwrite or conditions.resume):
         raise click.UsageError(

@@ -110,11 +110,12 @@ def open_run(
     session: Session | None = None
     try:
         session = _attached(client, state)
+        is_anew = session is None
         if session is None:
             _require_beginning(state, conditions)
             session = _open_next(client, settings, conditions, state)
             _begin(session, state, conditions)
-        if state.step or state.begun:
+        if not is_anew or state.checkpoint_id is not None:
             errors.print(f"{conditions.run_dir} is gone on with, after step {state.step}", style="dim", markup=False)
         yield make_run(session)
         session.stop()

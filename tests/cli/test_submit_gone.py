@@ -144,7 +144,7 @@ def test_a_checkpoint_that_is_gone_is_named_and_may_be_begun_without(without_che
         assert "take another --run-dir" in said
         assert contents(tmp_path / "run") == before
     code, _, said = without_checkpoints("--overwrite")
-    assert (code, "the run begins anew" in said) == (0, True)
+    assert (code, "the run begins anew" in said, "is gone on with" in said) == (0, True, False)
     (session,) = service.sessions.values()
     assert (session.status, session.resumed, len(session.steps)) == ("STOPPED", None, 10)
     rows = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()

@@ -94,8 +94,9 @@ def test_saved_weights_that_were_not_fetched_are_named_and_fetched_by_the_same_c
     assert "checkpoint inference-checkpoint-10 is saved and not fetched: the same command fetches it" in said
     assert (service.sessions["ts-0"].status, service.stopped_resources) == ("STOPPED", 1)
     service.trouble = lambda *_: None
-    code, shown, _ = submit("--download", tmp_path / "trained", "--json")
+    code, shown, said = submit("--download", tmp_path / "trained", "--json")
     assert (code, json.loads(shown)["checkpoint"]) == (0, "inference-checkpoint-10")
+    assert "is gone on with: its weights are fetched" in said
     assert (tmp_path / "trained" / "model.safetensors").read_bytes() == FILE
     assert len(service.sessions) == 1
     assert submit("--download", tmp_path / "trained")[0] == 2  # a finished run
