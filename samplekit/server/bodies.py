@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -26,6 +26,9 @@ from samplekit.wire.names import (
     WeightSyncType,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 DEFAULT_INACTIVE_TIMEOUT = 3600
 MAX_NUM_SAMPLES = 1024
 MAX_BATCH_SIZE = 512
@@ -40,16 +43,15 @@ def _gradient_dtype(value: str) -> str:
 Samples = Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_SIZE)]
 
 
+def _members(value: Any) -> Iterable[Any]:  # noqa: ANN401 - any JSON
+    return cast("dict[str, Any]", value).values() if isinstance(value, dict) else value
+
+
 def _shallow(value: dict[str, Any], levels: int = MAX_BODY_DEPTH) -> dict[str, Any]:
     """Refuse what nests deeper than the client can send, for it comes back in every list of sessions."""
     inner: list[Any] = [value]
     for _ in range(levels):
-        inner = [
-            item
-            for outer in inner
-            for item in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(item, dict | list)
-        ]
+        inner = [item for outer in inner for item in _members(outer) if isinstance(item, dict | list)]
         if not inner:
             return value
     raise ValueError(f"it nests deeper than {levels} lists or objects: keep it flatter, or as text")

@@ -75,6 +75,7 @@ class LocalService:
         self._url: str | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
         self._service: Service | None = None
 
     @property
@@ -126,7 +127,15 @@ class LocalService:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
         self._server = server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=server.run, args=([listener],), name="samplekit-service", daemon=True)
+        self._ended = ended = threading.Event()
+
+        def run() -> None:
+            try:
+                server.run([listener])
+            finally:
+                ended.set()
+
+        self._thread = threading.Thread(target=run, name="samplekit-service", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + START_TIMEOUT
         while not server.started:
@@ -139,13 +148,15 @@ class LocalService:
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True
+        self._ended.wait()
         self._thread.join()
         self._server = self._thread = self._service = self._url = None
 
     def wait(self) -> None:
         """Block until the service ends or the caller is interrupted."""
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(0.2)
+        # Not by `join`: CPython 3.11 takes a thread for ended whose `join` was interrupted.
+        while self._thread is not None and not self._ended.wait(0.2):
+            pass
 
     def __enter__(self) -> Self:
         return self.start()

@@ -175,7 +175,13 @@ class Runner:
         """
         if self._closing:
             raise asyncio.CancelledError
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            begun = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RuntimeError as error:
+            if "shutdown" in str(error):  # the interpreter ends, and nobody stopped the service
+                raise asyncio.CancelledError from error
+            raise
+        return await begun
 
     def _apply(self, session: Session, operation: Operation, ended: Ended) -> None:
         """Show how an operation ended."""
