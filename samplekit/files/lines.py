@@ -19,7 +19,7 @@ from samplekit.errors import FileFormatError, MissingExtraError
 
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = (".zst", ".zstd")
-_GZIP = b"\x1f\x8b"
+_KINDS = {b"\x1f\x8b": ("gzip", ".gz"), b"\x28\xb5\x2f\xfd": ("zstd", ".zst"), b"PAR1": ("Parquet", ".parquet")}
 
 
 def read_objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | FileFormatError]]:
@@ -54,8 +54,9 @@ def read_objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, 
 
 def _why(line: bytes, error: orjson.JSONDecodeError) -> str:
     """Say what keeps a line from being JSON, in terms of its bytes where it is no text."""
-    if line.startswith(_GZIP):
-        return "is gzip data, expected JSON lines: give the file a name that ends in .gz"
+    for opening, (kind, ending) in _KINDS.items():
+        if line.startswith(opening):
+            return f"is {kind} data, expected JSON lines: give the file a name that ends in {ending}"
     try:
         line.decode()
     except UnicodeDecodeError as fault:

@@ -5,6 +5,8 @@ import pickle
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import samplekit as sk
@@ -159,3 +161,15 @@ def test_info_that_is_not_finite_is_refused_by_its_place(tmp_path):
     sample = sk.build_sample([1, 2], [0, 1], info={"rewards": [0.5, float("nan")]})
     with pytest.raises(sk.SampleError, match=r"samples\[0\].info\['rewards'\]\[1\] is not finite"):
         sk.write_samples(tmp_path / "samples.jsonl", [sample])
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst", "parquet"])
+def test_a_file_whose_name_hides_what_it_is_gets_the_ending_it_needs(tmp_path, ending):
+    hidden = tmp_path / "samples.jsonl"
+    if ending == "parquet":
+        pq.write_table(pa.table({"text": ["x"]}), hidden)
+    else:
+        sk.write_samples(tmp_path / f"samples.jsonl.{ending}", some_samples())
+        (tmp_path / f"samples.jsonl.{ending}").rename(hidden)
+    with pytest.raises(sk.FileFormatError, match=rf"samples\.jsonl:1 is \w+ data.* ends in \.{ending}"):
+        list(sk.read_samples(hidden))
