@@ -15,7 +15,7 @@ from service_double import FakeTime
 
 import samplekit as sk
 from samplekit.client import Client, Runtime
-from samplekit.server import LocalService, runner
+from samplekit.server import LocalService
 
 SAMPLES = [sk.build_sample(range(10 + index, 18 + index), [0] * 3 + [1] * 5) for index in range(2)]
 GRADIENTS = [-0.1 * item.weights for item in SAMPLES]
@@ -150,7 +150,7 @@ def test_a_fault_that_does_not_end_is_an_error_with_a_name(attached, proxy, kept
 
 @pytest.mark.parametrize("faults", TOGETHER)
 def test_a_result_in_a_payload_arrives_through_faults(attached, proxy, kept, monkeypatch, faults):
-    monkeypatch.setattr(runner, "INLINE_LIMIT_BYTES", 100)
+    monkeypatch.setattr("samplekit.server.engine.INLINE_LIMIT_BYTES", 100)
     session, count, step = attached(), len(kept.operations), kept.step
     submit, expect = KINDS["forward-backward"]
     operation = submit(session)
@@ -165,7 +165,7 @@ def test_a_result_in_a_payload_arrives_through_faults(attached, proxy, kept, mon
 def test_a_result_whose_payload_is_missing_is_a_named_error_and_can_be_asked_for_again(
     attached, proxy, kept, monkeypatch, kind
 ):
-    monkeypatch.setattr(runner, "INLINE_LIMIT_BYTES", 100)
+    monkeypatch.setattr("samplekit.server.engine.INLINE_LIMIT_BYTES", 100)
     session, count, step = attached(), len(kept.operations), kept.step
     submit, expect = KINDS[kind]
     operation = submit(session)
