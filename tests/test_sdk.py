@@ -147,4 +147,4 @@ def test_large_batches_and_results_travel_as_payloads(session, service):
     assert -sum(map(sum, values)) == pytest.approx(result.loss, rel=1e-4)
     operation = service.service.operations[-1]
     assert operation.payload_id is not None
-    assert b"payload_id" in operation.output
+    assert b"payload_id" in operation.outcome.output
