@@ -5,29 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from training_double import FILE, SAMPLES
+from training_double import FILE, SAMPLES, metrics, numbers
 
 import samplekit as sk
 from samplekit.chat import ChatTemplate
 from samplekit.files import make_lock
 
 STEPS = 10  # of REMOTE: 20 samples in fours, two epochs
-
-
-def metrics(tmp_path):
-    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-
-
-def numbers(steps):
-    """What each step applied: first tokens of its samples, in order, and its settings."""
-    return [
-        (
-            [[item["model_input"]["chunks"][0]["encoded_text"]["tokens"][0] for item in batch] for batch in step["gradients"]],
-            step["learning_rate"],
-            step["grad_clip_norm"],
-        )
-        for step in steps
-    ]  # fmt: skip
 
 
 def test_a_run_trains_every_sample_once_an_epoch_and_stops_what_it_made(submit, service, tmp_path):

@@ -5,27 +5,11 @@ import json
 import httpx
 import orjson
 import pytest
-from training_double import SAMPLES
+from training_double import SAMPLES, metrics, numbers
 
 import samplekit as sk
 from samplekit.cli.submit_state import RunState
 from samplekit.files import RunFolder
-
-
-def metrics(tmp_path):
-    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-
-
-def numbers(steps):
-    """What each step applied: first tokens of its samples, in order, and its settings."""
-    return [
-        (
-            [[item["model_input"]["chunks"][0]["encoded_text"]["tokens"][0] for item in batch] for batch in step["gradients"]],
-            step["learning_rate"],
-            step["grad_clip_norm"],
-        )
-        for step in steps
-    ]  # fmt: skip
 
 
 @pytest.fixture

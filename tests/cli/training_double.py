@@ -121,3 +121,19 @@ class TrainingDouble:
         name = f"{kind}-{len(session.steps)}"
         self.checkpoints[name] = list(session.steps)
         return {"checkpoint": {"id": name, "step": len(session.steps), "created_at": "now"}}
+
+
+def metrics(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def numbers(steps):
+    """What each step applied: first tokens of its samples, in order, and its settings."""
+    return [
+        (
+            [[item["model_input"]["chunks"][0]["encoded_text"]["tokens"][0] for item in batch] for batch in step["gradients"]],
+            step["learning_rate"],
+            step["grad_clip_norm"],
+        )
+        for step in steps
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 import pytest
 from service_double import Side
@@ -27,3 +28,11 @@ def side(request, monkeypatch):
 @pytest.fixture
 def sample():
     return sk.build_sample([100, 101, 102, 103, 104, 105], [0, 0, 0, 1, 1, 1])
+
+
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT be heard as in a terminal, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

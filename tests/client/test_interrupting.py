@@ -13,6 +13,8 @@ from service_double import KEY, OPERATIONS, URL, Double, FakeTime, operation
 
 from samplekit.client import Client
 
+pytestmark = pytest.mark.usefixtures("ctrl_c")
+
 CREATED = re.compile(r"POST .*/(model-resources|training-sessions)")
 STOPPED = re.compile(r"POST .*/(model-resources|training-sessions)/[^/]*/stop")
 SETTLING = 0.02  # seconds in which the main thread hears of a signal
@@ -45,13 +47,6 @@ class Interrupted(httpx.BaseTransport):
         for _ in range(self.times):
             os.kill(os.getpid(), signal.SIGINT)  # as a terminal does: heard by the main thread
             time.sleep(SETTLING)
-
-
-@pytest.fixture(autouse=True)
-def _ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def trained(client):

@@ -42,13 +42,6 @@ class Interrupted(httpx.BaseTransport):
             time.sleep(SETTLING)
 
 
-@pytest.fixture
-def ctrl_c():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt(service, number, when, times=1):
     """Interrupt a submission at one of its requests; give the session, and what came of it."""
     transport = Interrupted(service.double, 0, when, times)
