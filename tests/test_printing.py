@@ -18,7 +18,7 @@ from samplekit.wire.requests import custom_body, forward_backward_body, sample_b
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=5)
 
 
-@pytest.fixture(params=[1, 300, 98_304], ids="pieces of {} bytes".format, scope="module")
+@pytest.fixture(params=[1, 300, 196_608], ids="pieces of {} bytes".format, scope="module")
 def piece_bytes(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(printing, "_PIECE_BYTES", request.param)

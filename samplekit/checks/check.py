@@ -57,8 +57,8 @@ def check(
         lengths.append(arrays.length)
         num_trained += arrays.num_trained
         watch.see(index, arrays)
-        found += [_finding(index, fault) for fault in arrays.faults]
-        found += [_finding(index, fault) for fault in rule_faults(arrays, loss, vocab_size, max_length)]
+        faults = [*arrays.faults, *rule_faults(arrays, loss, vocab_size, max_length)]
+        found += [_finding(index, fault) for fault in faults]
     stats = _stats(lengths, num_trained)
     found += watch.findings()
     found += _batch_findings(stats, expected_share)

@@ -75,7 +75,7 @@ class Arrays:
         weights = self.weights
         return np.ones(self.length, dtype=np.bool_) if weights is None else weights != 0
 
-    @cached_property
+    @property
     def num_trained(self) -> int:
         """How many positions train."""
         runs = self.weight_runs

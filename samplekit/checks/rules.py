@@ -142,12 +142,14 @@ def _logprobs(arrays: Arrays, name: str) -> Iterator[Fault]:
     values = arrays.inputs.get(name)
     if values is None or len(values) != len(arrays.trained):
         return
-    if values.max() > LOGPROB_LIMIT:
-        positive = (values > LOGPROB_LIMIT) & arrays.trained
-        if positive.any():
-            text = f"holds {_first(values, positive)} where it trains, expected at most 0: pass natural logs"
-            yield Fault("positive_logprob", _slot(name), text)
-    zero = (values == 0) & arrays.trained
+    suspect = (values >= 0) & arrays.trained
+    if not np.count_nonzero(suspect):
+        return  # as nearly always
+    positive = suspect & (values > LOGPROB_LIMIT)
+    if positive.any():
+        text = f"holds {_first(values, positive)} where it trains, expected at most 0: pass natural logs"
+        yield Fault("positive_logprob", _slot(name), text)
+    zero = suspect & (values == 0)
     num_zeros = np.count_nonzero(zero)
     if num_zeros:
         text = (

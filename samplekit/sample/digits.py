@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -11,27 +13,28 @@ import orjson
 from samplekit.sample.arrays import AnyArray, FloatArray, IntArray
 
 Printed: TypeAlias = bytes | memoryview
-_LONGEST = 20  # characters of a printed number: -1.17549435e-38 has 15, an int64 at most 20
 
 
 def print_numbers(values: AnyArray) -> Printed:
     """Print an int64 or float32 array in as few bytes as read back bit for bit.
 
-    Whole floats are printed without their ".0" (a reader of float32 takes 1 for 1.0), unless one of them is -0.0, whose
-    sign an int would lose.
+    Whole floats are printed without their ".0" (a reader of float32 takes 1 for 1.0), unless one of them may be -0.0,
+    whose sign an int would lose, or the last one is not whole: such arrays, logprobs above all, hold few that are.
 
     Args:
         values: shape (T,), finite.
     """
     text = _plain_json(values)
-    if values.dtype.kind == "f" and b"-0.0" not in text:
+    if values.dtype.kind == "f" and values[-1].is_integer() and b"-0.0" not in text:
         text = text.replace(b".0,", b",").replace(b".0]", b"]")
     return memoryview(text)[1:-1]
 
 
 def first_numbers(text: Printed, count: int) -> bytes:
-    """Give the first of the numbers that were printed, all of them where there are fewer."""
-    return b",".join(bytes(text[: count * (_LONGEST + 1)]).split(b",", count)[:count])
+    """Give the first of the numbers that were printed, all of them where there are fewer; count is 1 or more."""
+    found = _first(count).match(text)
+    assert found is not None  # it matches anything
+    return found[0]
 
 
 def print_tokens(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[Printed], Printed]:
@@ -69,6 +72,11 @@ def shortest_floats(values: FloatArray) -> list[float]:
     """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
     found: list[float] = orjson.loads(_plain_json(values))
     return found
+
+
+@lru_cache(maxsize=8)
+def _first(count: int) -> re.Pattern[bytes]:
+    return re.compile(rb"(?:[^,]*,){0,%d}[^,]*" % (count - 1))
 
 
 def _plain_json(values: AnyArray) -> bytes:

@@ -51,7 +51,8 @@ class Runs:
         return freeze(self.values.repeat(self.counts))
 
     def print_numbers(self) -> Printed:
-        """Print the array; the digits of each run are made once and repeated."""
+        """Print the array; the digits of each run are made once and repeated, without ".0" but for -0.0."""
         digits = bytes(print_numbers(self.values)).split(b",")
-        runs = [(text + b",") * count for text, count in zip(digits, self.counts.tolist(), strict=True)]
+        shortest = [text if text == b"-0.0" else text.removesuffix(b".0") for text in digits]
+        runs = [(text + b",") * count for text, count in zip(shortest, self.counts.tolist(), strict=True)]
         return memoryview(b"".join(runs))[:-1]

@@ -11,7 +11,7 @@ from samplekit.sample.parts import hold
 from samplekit.wire.names import STAND_IN_LENGTH
 
 Pieces = tuple[bytes, ...]
-_PIECE_BYTES = 98_304  # a write costs a client as much as 50 KB of data; much larger pieces are mapped anew each time
+_PIECE_BYTES = 196_608  # a write costs a client as much as 50 KB of data; much larger pieces leave its caches
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class PrintedList:
     """The items of a JSON list, without its brackets.
 
     Attributes:
-        pieces: of 96 KiB or somewhat more, but for the last; each ends with an item.
+        pieces: of 192 KiB or somewhat more, but for the last; each ends with an item.
         sizes: bytes of every item, its comma included.
     """
 

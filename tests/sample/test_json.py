@@ -79,10 +79,10 @@ def test_any_float32_reads_back_bit_for_bit(values):
 
 
 @given(finite_arrays, st.integers(1, 40))
-def test_runs_of_equal_values_are_printed_as_if_one_by_one_and_read_back_bit_for_bit(values, repeats):
+def test_runs_of_equal_values_read_back_bit_for_bit_and_are_printed_no_longer_than_one_by_one(values, repeats):
     repeated = np.repeat(values, repeats)
     printed = array_json(repeated)
-    assert printed == b"[%s]" % bytes(print_numbers(repeated))
+    assert len(printed) <= len(b"[%s]" % bytes(print_numbers(repeated)))
     assert np.array(json.loads(printed), dtype=np.float32).tobytes() == repeated.tobytes()
 
 
@@ -97,6 +97,9 @@ def test_the_first_of_printed_numbers_are_those_of_the_first_values(values):
 def test_whole_floats_are_printed_without_their_point_but_for_minus_zero():
     assert array_json(np.array([0, 1, -2, 10, 0.5, 1e16], dtype=np.float32)) == b"[0,1,-2,10,0.5,1e+16]"
     assert array_json(np.array([1, -0.0, 0], dtype=np.float32)) == b"[1.0,-0.0,0.0]"
+    assert array_json(np.array([0, 1, -2.5], dtype=np.float32)) == b"[0.0,1.0,-2.5]"  # few are whole: not looked for
+    spans = np.repeat(np.array([0, -0.0, 3, -0.25], dtype=np.float32), 50)
+    assert array_json(spans) == b"[%s]" % b",".join([b"0"] * 50 + [b"-0.0"] * 50 + [b"3"] * 50 + [b"-0.25"] * 50)
     assert array_json(np.array([0] * 200 + [1] * 200, dtype=np.float32)) == b"[" + b"0," * 200 + b"1," * 199 + b"1]"
     assert array_json(np.array([0.0] * 99 + [-0.0] * 99, dtype=np.float32)).count(b"-0.0") == 99
 
@@ -137,9 +140,10 @@ def test_floats_are_printed_in_their_shortest_digits():
 
 @given(finite_arrays)
 def test_no_shorter_digits_would_read_back_as_the_same_float32(values):
-    for value, text in zip(values, array_json(values)[1:-1].decode().split(","), strict=True):
+    printed = array_json(values).decode()
+    for value, text in zip(values, printed[1:-1].split(","), strict=True):
         digits = text.lstrip("-").split("e")[0].replace(".", "").strip("0")
-        assert not text.endswith(".0") or b"-0.0" in array_json(values)
+        assert not text.endswith(".0") or "-0.0" in printed or not values[-1].is_integer()
         if len(digits) > 1:
             assert np.float32(f"{value:.{len(digits) - 2}e}") != value
 
