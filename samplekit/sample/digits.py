@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -24,17 +23,26 @@ def print_numbers(values: AnyArray) -> Printed:
     Args:
         values: shape (T,), finite.
     """
-    text = _plain_json(values)
+    text = plain_json(values)
     if values.dtype.kind == "f" and values[-1].is_integer() and b"-0.0" not in text:
         text = text.replace(b".0,", b",").replace(b".0]", b"]")
     return memoryview(text)[1:-1]
 
 
-def first_numbers(text: Printed, count: int) -> bytes:
-    """Give the first of the numbers that were printed, all of them where there are fewer; count is 1 or more."""
-    found = _first(count).match(text)
-    assert found is not None  # it matches anything
-    return found[0]
+def first_numbers(count: int) -> Callable[[Printed], bytes]:
+    """Give what cuts a printed list to the first numbers of it, all of them where there are fewer.
+
+    Args:
+        count: 1 or more.
+    """
+    match = re.compile(rb"(?:[^,]*,){0,%d}[^,]*" % (count - 1)).match
+
+    def cut(text: Printed) -> bytes:
+        found = match(text)
+        assert found is not None  # it matches anything
+        return found[0]
+
+    return cut
 
 
 def print_tokens(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[list[Printed], Printed]:
@@ -47,7 +55,7 @@ def print_tokens(chunks: Sequence[IntArray], targets: IntArray | None) -> tuple[
     shared = None if targets is None or len(chunks) != 1 else shared_buffer(chunks[0], targets)
     if shared is None:
         return [print_numbers(chunk) for chunk in chunks], b"" if targets is None else print_numbers(targets)
-    whole = _plain_json(shared)
+    whole = plain_json(shared)
     view = memoryview(whole)
     return [view[1 : whole.rindex(b",")]], view[whole.index(b",") + 1 : -1]
 
@@ -70,14 +78,10 @@ def shared_buffer(tokens: IntArray, targets: IntArray) -> IntArray | None:
 
 def shortest_floats(values: FloatArray) -> list[float]:
     """Give float32 values as Python floats that print in the same, shortest digits: 0.1, not 0.10000000149011612."""
-    found: list[float] = orjson.loads(_plain_json(values))
+    found: list[float] = orjson.loads(plain_json(values))
     return found
 
 
-@lru_cache(maxsize=8)
-def _first(count: int) -> re.Pattern[bytes]:
-    return re.compile(rb"(?:[^,]*,){0,%d}[^,]*" % (count - 1))
-
-
-def _plain_json(values: AnyArray) -> bytes:
+def plain_json(values: AnyArray) -> bytes:
+    """Print an array as a JSON list; float32 in its shortest digits, as orjson does it."""
     return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)

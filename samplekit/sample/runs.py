@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from samplekit.sample.arrays import AnyArray, IntArray, freeze
-from samplekit.sample.digits import Printed, print_numbers
+from samplekit.sample.digits import Printed, plain_json
 
 _SHORTEST = 128  # values; below, an array takes less room than its runs
 _RUN_LENGTH = 8  # values per run, on average, from which runs are kept
@@ -52,7 +52,6 @@ class Runs:
 
     def print_numbers(self) -> Printed:
         """Print the array; the digits of each run are made once and repeated, without ".0" but for -0.0."""
-        digits = bytes(print_numbers(self.values)).split(b",")
-        shortest = [text if text == b"-0.0" else text.removesuffix(b".0") for text in digits]
-        runs = [(text + b",") * count for text, count in zip(shortest, self.counts.tolist(), strict=True)]
+        digits = zip(plain_json(self.values)[1:-1].split(b","), self.counts.tolist(), strict=True)
+        runs = [((text if text == b"-0.0" else text.removesuffix(b".0")) + b",") * count for text, count in digits]
         return memoryview(b"".join(runs))[:-1]

@@ -12,6 +12,7 @@ from samplekit.wire.names import STAND_IN_LENGTH
 
 Pieces = tuple[bytes, ...]
 _PIECE_BYTES = 196_608  # a write costs a client as much as 50 KB of data; much larger pieces leave its caches
+_cut = first_numbers(STAND_IN_LENGTH)
 
 
 @dataclass(frozen=True)
@@ -63,5 +64,5 @@ def _head_parts(sample: Sample, parts: Sequence[Printed]) -> list[Printed]:
     if len(sample.model_input.chunks) > 1:
         parts = hold(Sample, **{**vars(sample), "model_input": sample.model_input.head(STAND_IN_LENGTH)}).json_parts()
     head = list(parts)
-    head[1::2] = [first_numbers(numbers, STAND_IN_LENGTH) for numbers in parts[1::2]]
+    head[1::2] = map(_cut, parts[1::2])
     return head

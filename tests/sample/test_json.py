@@ -89,7 +89,7 @@ def test_runs_of_equal_values_read_back_bit_for_bit_and_are_printed_no_longer_th
 @given(finite_arrays | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30).map(np.array))
 def test_the_first_of_printed_numbers_are_those_of_the_first_values(values):
     for count in (1, 8, len(values), len(values) + 1):
-        assert json.loads(b"[%s]" % first_numbers(print_numbers(values), count)) == json.loads(
+        assert json.loads(b"[%s]" % first_numbers(count)(print_numbers(values))) == json.loads(
             b"[%s]" % bytes(print_numbers(values[:count]))
         )
 
