@@ -113,7 +113,8 @@ def open_run(
         is_anew = session is None
         if session is None:
             _require_beginning(state, conditions)
-            session = _open_next(client, settings, conditions, state)
+            with errors.status("opening a session"):
+                session = _open_next(client, settings, conditions, state)  # held before the status line goes
             _begin(session, state, conditions)
         if not is_anew or state.checkpoint_id is not None:
             errors.print(f"{conditions.run_dir} is gone on with, after step {state.step}", style="dim", markup=False)
@@ -181,8 +182,7 @@ def _open_next(client: Client, settings: Settings, conditions: Conditions, state
         ServiceError: there is none, or the checkpoint to go on from is gone.
     """
     try:
-        with errors.status("opening a session"):
-            return _new_session(client, settings, conditions, state)
+        return _new_session(client, settings, conditions, state)
     except StatusError as error:
         if error.status != _NOT_FOUND or state.checkpoint_id is None or _is_kept(client, state.checkpoint_id):
             raise

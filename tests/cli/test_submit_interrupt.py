@@ -190,8 +190,17 @@ def each_moment(lines):
     return [lambda _, before, number=number: len(before) == number for number in range(first, len(lines) + 1)]
 
 
-def test_a_run_interrupted_at_any_line_that_opens_its_session_ends_as_an_undisturbed_one(place):
-    assert sweep(place, 0, each_line_of("submit_session.py")) > 30
+def each_moment_of_opening(lines):
+    """Interrupt whenever a run comes to a line of what opens its session: the last ones leave a block, a value in hand."""
+    return [
+        lambda _, before, number=number: len(before) == number
+        for number, line in enumerate(lines, start=1)
+        if line[0] == "submit_session.py"
+    ]
+
+
+def test_a_run_interrupted_at_any_moment_of_opening_its_session_ends_as_an_undisturbed_one(place):
+    assert sweep(place, 0, each_moment_of_opening) > 40
 
 
 def test_a_run_taken_up_in_its_session_and_interrupted_at_any_line_ends_as_an_undisturbed_one(place):
