@@ -41,7 +41,8 @@ class Reminders:
 
     def __init__(self, base_url: str) -> None:
         self._base_url = base_url
-        self._known: weakref.WeakSet[Reminder] = weakref.WeakSet()
+        # By their own ids: a WeakSet cannot be iterated over while another thread adds to it.
+        self._known: weakref.WeakValueDictionary[int, Reminder] = weakref.WeakValueDictionary()
 
     def watch(self, holder: object, opened: OpenSession) -> Reminder | None:
         """Watch over a session; one that somebody else created needs no reminder."""
@@ -75,18 +76,21 @@ class Reminders:
 
     def forget(self, resources_id: str) -> None:
         """Warn no more of resources that were stopped, nor of any session that was on them and stopped with them."""
-        for reminder in list(self._known):
+        for reminder in self._listed():
             if reminder.resources_id == resources_id:
                 reminder.cancel()
 
     def _add(self, holder: object, resources_id: str, message: str) -> Reminder:
         reminder = Reminder(holder, resources_id, message)
-        self._known.add(reminder)
+        self._known[id(reminder)] = reminder
         return reminder
+
+    def _listed(self) -> list[Reminder]:
+        return [found for reference in self._known.valuerefs() if (found := reference()) is not None]
 
     def warn(self) -> None:
         """Warn of every session that still runs and would go on unnoticed."""
-        for reminder in list(self._known):
+        for reminder in self._listed():
             reminder.warn()
 
 

@@ -36,7 +36,10 @@ class Leftovers:
 
 
 class Uncollected:
-    """The operations of a session of whose outcome nobody was told."""
+    """The operations of a session of whose outcome nobody was told.
+
+    Threads may share a session: what is known is only ever copied or changed in one step, never iterated over.
+    """
 
     def __init__(self) -> None:
         self._accepted: dict[str, Accepted] = {}  # by key: a call made again under its key is one operation
@@ -47,15 +50,16 @@ class Uncollected:
         if not accepted.settled:
             self._accepted[accepted.key or accepted.answer.id] = accepted
         if len(self._accepted) > self._full:
-            self._accepted = {name: item for name, item in self._accepted.items() if not item.settled}
+            for name in [name for name, item in list(self._accepted.items()) if item.settled]:
+                self._accepted.pop(name, None)
             self._full = _SPARED + 2 * len(self._accepted)
 
     def _waiting(self) -> list[Accepted]:
-        return [item for item in self._accepted.values() if not item.settled]
+        return [item for item in list(self._accepted.values()) if not item.settled]
 
     def review(self) -> Flow[None]:
         """Ask for the oldest once many are not known to be finished, so that leaving need not ask for thousands."""
-        unknown = [item for item in self._accepted.values() if not (item.settled or item.answer.finished)]
+        unknown = [item for item in self._waiting() if not item.answer.finished]
         if len(unknown) > _SPARED:
             with suppress(ServiceError):  # it is asked again
                 yield from unknown[0].look()

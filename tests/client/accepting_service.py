@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import httpx
@@ -20,6 +21,7 @@ class Service:
     def __init__(self, *, limit=10**9, first=()):
         self.limit, self.first = limit, list(first)
         self.keys = dict[str, str]()
+        self.numbers = itertools.count()
         self.double = Double()
         self.double.answer(f"POST {OPERATIONS}/.*", self.submit)
         self.double.answer(f"GET {OPERATIONS}/.*", self.look)
@@ -30,10 +32,11 @@ class Service:
         if len(request.content) > self.limit:
             return httpx.Response(413, text="too large")
         key = request.headers["idempotency-key"]
-        identity = self.keys.setdefault(key, f"op-{len(self.keys)}")
+        if key not in self.keys:
+            self.keys[key] = f"op-{next(self.numbers)}"
         if self.first:
             return self.first.pop(0)
-        return httpx.Response(200, json={"id": identity, "status": STATUS + "PENDING"})
+        return httpx.Response(200, json={"id": self.keys[key], "status": STATUS + "PENDING"})
 
     def look(self, request):
         return {**operation("COMPLETED", {"loss": 1.0}), "id": request.url.path.rpartition("/")[2]}
