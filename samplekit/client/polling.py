@@ -123,7 +123,7 @@ class Inquiry(Generic[S]):
                 watch.tell(
                     short_status(answer.status), answer.queue_position if isinstance(answer, Lifecycle) else None
                 )
-            pause = self.again_at - clock() if self.again_at else poll_interval(watch.elapsed)
+            pause = max(self.again_at - clock(), 0.0) if self.again_at else poll_interval(watch.elapsed)
             left = None if deadline is None else deadline - clock()
             if left is not None and left <= 0:
                 return None

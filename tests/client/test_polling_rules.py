@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from service_double import OPERATIONS, operation
+from service_double import OPERATIONS, FakeTime, operation, replace
 
 import samplekit as sk
 from samplekit.client import as_completed
@@ -102,6 +102,29 @@ def test_without_retries_the_first_fault_is_final_however_it_is_asked(side, way)
     step = submitted(side, AWAY, DONE, max_retries=0)
     with pytest.raises(sk.ConnectionFailedError, match="get optim-step operation op-1: "):
         way(side, step)
+
+
+class TickingTime(FakeTime):
+    """Every look at the clock takes 10 ms, and nobody sleeps for less than no time, as of the standard library."""
+
+    def tick(self):
+        self.now += 0.01
+        return self.now
+
+    def sleep(self, seconds):
+        assert seconds >= 0
+        super().sleep(seconds)
+
+    def runtime(self):
+        return replace(super().runtime(), clock=self.tick)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wait_that_is_over_before_it_begins_is_none(side, way):
+    side.time = TickingTime()
+    step = submitted(side, asked_again(503, retry_after_ms="1"), DONE)
+    way(side, step)
+    assert step.result(timeout=0) == 7
 
 
 @pytest.mark.parametrize("way", [by_result, by_as_completed])
