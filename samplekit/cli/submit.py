@@ -137,6 +137,7 @@ def _run(path: Path, settings: Settings, conditions: Conditions) -> dict[str, An
         if state.complete:
             stop_left(client, conditions, state)
         else:
+            state.take_batches(plan.digest)
             _announce(client, settings, plan)
             logs, cadence = _logs(stack, settings, conditions, state), _cadence(conditions, plan)
 

@@ -155,6 +155,15 @@ class Plan:
     held_out: Sequence[Batch]
     num_samples: int
 
+    @property
+    def digest(self) -> str:
+        """Tell it from a plan of other batches: the service's limits, too, decide where they are cut."""
+        found = hashlib.sha256()
+        for index, batches in [*((step.index, step.batches) for step in self.steps), (-1, self.held_out)]:
+            for batch in batches:
+                found.update(f"{index} {batch.epoch} {len(batch)} {batch.num_tokens} {batch.num_trained}\n".encode())
+        return found.hexdigest()
+
 
 def make_plan(train: Sequence[Sample], held_out: Sequence[Sample], settings: Settings, limits: Limits | None) -> Plan:
     """Cut samples into batches and batches into steps; the last step of an epoch may have fewer.

@@ -41,6 +41,7 @@ class RunState:
 
     Attributes:
         plan: settings and digests that decide every number of the run.
+        batches: digest of the batches that come of them; None before a step is planned.
         id: of the run, whatever sessions it takes.
         run: made once a session, from which the keys of its operations follow.
         base_url: of the service; None for a local one of the run's own.
@@ -61,6 +62,7 @@ class RunState:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     plan: dict[str, Any]
+    batches: str | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     base_url: str | None = None
     run: str = ""
@@ -168,6 +170,20 @@ class RunState:
                 f"the run can go on after step {self.step} with its own settings and samples only, else take another "
                 f"--run-dir: {'; '.join(other)}"
             )
+
+    def take_batches(self, digest: str) -> None:
+        """Take the batches of the run, or hold those of a run that has begun to what they were.
+
+        Raises:
+            UsageError: they are others, so that samples would train twice and others never.
+        """
+        if self.batches not in {None, digest} and max(self.begun, self.step) > 0:
+            raise click.UsageError(
+                f"the run can go on after step {self.step} with its own batches only, and the service or this release "
+                "of samplekit makes others: see whether the model's max_batch_size was changed, or take another "
+                "--run-dir"
+            )
+        self.batches = digest
 
     def forget_checkpoint(self) -> None:
         """Take the latest checkpoint for gone."""
