@@ -102,7 +102,8 @@ class Engine:
                 raise RuntimeError("an operation without work or model was queued")
             output = work(policy)
             checkpoint = output.checkpoint
-            outcome = Outcome(OperationStatus.COMPLETED, self._encode(session, output))
+            encoded = self._encode(session, output)
+            outcome = Outcome(OperationStatus.COMPLETED, encoded, leaves_gradients=output.leaves_gradients)
         except UnrecordedError:
             raise
         except Exception as error:  # noqa: BLE001 - it is logged there

@@ -63,7 +63,7 @@ class Lifetimes:
         waiting = [item for item in session.operations.values() if item.outcome is None]
         session.queue.extend(waiting)
         if not session.is_active:
-            self._runner.fail_waiting(session)
+            self._runner.clear(session)
         elif session.status is SessionStatus.STOPPING or session.resources.status in INACTIVE_RESOURCES:
             self._runner.stop(session)
         else:

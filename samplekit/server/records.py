@@ -42,11 +42,13 @@ class Output:
     Attributes:
         inline: members that always stay in the answer.
         large: members that move to a payload where the answer would grow too large.
+        leaves_gradients: whether it added to what the next optimizer step applies.
         checkpoint: what was saved, of an operation that saves one.
     """
 
     inline: Mapping[str, Any] = field(default_factory=dict[str, Any])
     large: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    leaves_gradients: bool = False
     checkpoint: Checkpoint | None = None
 
 
@@ -59,12 +61,14 @@ class Outcome:
         output: JSON of the result; None where it is on disk only, see `samplekit.server.outcomes`.
         error_code: why it failed.
         error_message: the same for people.
+        leaves_gradients: whether it added to what the next optimizer step applies; not read back from disk.
     """
 
     status: OperationStatus
     output: bytes | None = b"{}"
     error_code: OperationErrorCode | None = None
     error_message: str = ""
+    leaves_gradients: bool = False
 
     @classmethod
     def failed(cls, code: OperationErrorCode, message: str) -> Outcome:

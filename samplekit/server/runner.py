@@ -82,9 +82,10 @@ class Runner:
         if session.runner is None:
             self._close_session(session, final)
 
-    def fail_waiting(self, session: Session) -> None:
-        """Fail what waits in a session that is over."""
+    def clear(self, session: Session) -> None:
+        """Fail what waits in a session that is over, and drop what a process that was killed left of it."""
         self._drop_waiting(session, f"the session is {session.status}")
+        self._forget(session)
 
     async def finish(self, sessions: Iterable[Session]) -> None:
         """Let the operation that runs end; those that have not begun stay in their queues."""
@@ -221,6 +222,7 @@ class Runner:
         session.policy = None
         session.status, session.updated_at = final, self._clock()
         self._keep(session)
+        self._forget(session)
         logger.info("session %s: %s after %d operations", session.id, final, len(session.operations))
 
     def _keep(self, session: Session) -> None:
@@ -229,7 +231,15 @@ class Runner:
             return
         try:
             self._engine.state.keep_session(session)
-            if session.status in {SessionStatus.STOPPED, SessionStatus.EXPIRED}:
-                self._engine.state.forget_policies(session)
         except (OSError, sqlite3.Error):
             logger.exception("session %s: that it is %s cannot be written", session.id, session.status)
+
+    def _forget(self, session: Session) -> None:
+        """Drop what a session that is over needs no more; where that fails, the next start does it."""
+        if self._engine.state is None:
+            return
+        try:
+            for payload_id in self._engine.state.forget(session):
+                self._discard(payload_id)
+        except (OSError, sqlite3.Error) as error:
+            logger.warning("session %s: what it needs no more stays on disk: %s", session.id, error)

@@ -8,6 +8,7 @@ weights to the last bit where torch computes on one thread. Outcomes that were r
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from samplekit.server.records import Operation, Outcome, Resources, Session
     from samplekit.server.work import Work
 
-# Operations that change a policy between its optimizer steps.
-_REPEATED = frozenset(
-    {OperationKind.FORWARD_BACKWARD, OperationKind.CUSTOM_FORWARD_BACKWARD, OperationKind.WEIGHTS_SYNC}
-)
 _USED_PAYLOADS = "SELECT payload_id FROM operations WHERE session = ? AND body IS NOT NULL AND payload_id IS NOT NULL"
 
 
@@ -188,7 +185,7 @@ class StateDirectory:
                 )
             if served:
                 self._db.execute("UPDATE sessions SET served = ? WHERE id = ?", (served, session_id))
-            dropped = self._drop_bodies(session_id, _run_for_good(operation, completed=completed))
+            dropped = self._drop_bodies(session_id, _run_for_good(operation, outcome))
         for kept, kind in ((trained, "trained"), (served, "served")):
             if kept:
                 self._remove_policies(session_id, kind, kept)
@@ -209,12 +206,10 @@ class StateDirectory:
             OSError: a policy that the journal names is not there.
         """
         query = "SELECT trained, served, covered FROM sessions WHERE id = ?"
+        since = "SELECT number, passes, body IS NOT NULL FROM operations WHERE session = ? AND number > ?"
         with self._lock:
-            row = self._db.execute(query, (session_id,)).fetchone() or ("", "", 0)
-            passes = dict(
-                self._db.execute("SELECT number, passes FROM operations WHERE session = ?", (session_id,)).fetchall()
-            )
-        trained, served, covered = row
+            trained, served, covered = self._db.execute(query, (session_id,)).fetchone() or ("", "", 0)
+            found = {number: rest for number, *rest in self._db.execute(since, (session_id, covered))}
         if trained:
             policy.restore(PolicyState.read(self._policies / trained))
         if served:
@@ -222,14 +217,17 @@ class StateDirectory:
         for operation in ended:
             if operation.number <= covered:
                 continue
-            if operation.status is OperationStatus.COMPLETED and operation.kind in _REPEATED:
+            passes, is_run_again = found[operation.number]
+            if is_run_again:
                 plan(operation)(policy)
-            policy.num_passes = max(policy.num_passes, passes[operation.number])
+            policy.num_passes = max(policy.num_passes, passes)
 
-    def forget_policies(self, session: Session) -> None:
-        """Drop the weights of a session that will not run again."""
+    def forget(self, session: Session) -> list[str]:
+        """Drop the weights and bodies of a session that will not run again, and give the uploads it does not need."""
         for kind in ("trained", "served"):
             self._remove_policies(session.id, kind, "")
+        with self._lock, self._db:
+            return self._drop_bodies(session.id, range(sys.maxsize))
 
     def close(self) -> None:
         """Close the journal, so that another process may open it."""
@@ -256,10 +254,10 @@ class StateDirectory:
                 path.unlink(missing_ok=True)
 
 
-def _run_for_good(operation: Operation, *, completed: bool) -> range:
+def _run_for_good(operation: Operation, outcome: Outcome) -> range:
     """Number the operations that no later start runs again, so that their bodies may go."""
-    if completed and operation.kind is OperationKind.OPTIM_STEP:
+    if outcome.status is OperationStatus.COMPLETED and operation.kind is OperationKind.OPTIM_STEP:
         return range(operation.number + 1)  # the policy that is written holds all that came before
-    if completed and operation.kind in _REPEATED:
+    if outcome.leaves_gradients:
         return range(0)
     return range(operation.number, operation.number + 1)

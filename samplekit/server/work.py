@@ -98,7 +98,7 @@ def _forward_backward(body: ForwardBackwardBody, model: LoadedModel) -> Work:
         outcome = policy.run(samples, rule, backward=backward)
         outputs = _loss_fn_outputs(samples, outcome.logprobs) if wants_outputs else []
         shown = {"loss": outcome.loss, "metrics": _finite(outcome.metrics)}
-        return Output(shown, {"loss_fn_outputs": outputs} if wants_outputs else {})
+        return Output(shown, {"loss_fn_outputs": outputs} if wants_outputs else {}, leaves_gradients=backward)
 
     return work
 
@@ -128,7 +128,7 @@ def _custom_forward_backward(body: CustomForwardBackwardBody, model: LoadedModel
 
     def work(policy: Policy) -> Output:
         policy.run(samples, rule, backward=True)
-        return Output()
+        return Output(leaves_gradients=True)
 
     return work
 
