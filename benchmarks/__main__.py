@@ -27,8 +27,8 @@ _EPILOG = "Example: python -m benchmarks --row build --row json --rounds 11"
 def main(keys: tuple[str, ...], quick: bool, rounds: int | None, as_records: bool) -> None:
     """Measure samplekit beside its peers and print ratios with their gates.
 
-    All contenders run in this one process, interleaved, on CPU time. A gate that is missed is shown, not an exit code:
-    a timing is never a test.
+    All contenders run interleaved, on CPU time, and in this one process where a row says nothing else. A gate that is
+    missed is shown, not an exit code: a timing is never a test.
     """
     size = QUICK if quick else FULL
     size = replace(size, rounds=rounds or size.rounds)

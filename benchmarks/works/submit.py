@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from benchmarks.forms import FORMS, SDK_DICTS, wire_arrays
@@ -18,18 +19,28 @@ from benchmarks.row import FLOOR, OURS, Case, Gate, Reading, Row, Size, Work, of
 from benchmarks.submitting import Ours, Sdk, Sink, Submitter, upload_of
 
 SDK = "SDK client"
-_CHILD = "from benchmarks.works.submit import child; child({name!r}, {url!r}, {num_samples}, {num_tokens})"
+NUM_BATCHES = 8
+_CHILD = (
+    "from benchmarks.works.submit import child; child({name!r}, {url!r}, {num_samples}, {num_tokens}, {num_batches})"
+)
 
 
 class Submitted:
-    """A contender's work, with what its like in a process of its own needs to know."""
+    """A contender's work, with what its like in a process of its own needs to know.
 
-    def __init__(self, size: Size, sink: Sink, work: Work) -> None:
-        self.size, self.sink, self._work = size, sink, work
+    Attributes:
+        size: of the batch.
+        sink: the service.
+        body: the bytes that are uploaded, of the floor; else empty.
+    """
 
-    def __call__(self) -> Any:
+    def __init__(self, size: Size, sink: Sink, work: Work, body: bytes = b"") -> None:
+        self.size, self.sink, self.body, self._work = size, sink, body, work
+
+    def __call__(self) -> Sink:
         """Do it."""
-        return self._work()
+        self._work()
+        return self.sink
 
 
 def _prepare(size: Size) -> Case:
@@ -46,17 +57,13 @@ def _prepare(size: Size) -> Case:
 
 def _submitting(name: str, size: Size, client: type[Submitter], sink: Sink) -> Work:
     submitter, samples = client(sink.url), _samples(name, size)
-
-    def work() -> Sink:
-        submitter.submit(samples)
-        return sink
-
-    return Submitted(size, sink, work)
+    return Submitted(size, sink, lambda: submitter.submit(samples))
 
 
 def _floor(size: Size, sink: Sink) -> Work:
     _submitting(OURS, size, Ours, sink)()
-    return Submitted(size, sink, upload_of(sink.largest(), sink))
+    body = sink.largest()
+    return Submitted(size, sink, upload_of(body, sink.url), body)
 
 
 def _samples(name: str, size: Size) -> list[Any]:
@@ -70,25 +77,44 @@ def normal(name: str, sink: Sink) -> list[dict[str, list[float]]]:
     return [wire_arrays(sample) for sample in json.loads(sink.largest())["samples"]]
 
 
+def cpu_time_apart(contenders: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
+    """Measure the CPU seconds of a process's first batches, so that no contender's memory is laid out by another's."""
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, work in contenders.items():
+            found[name].append(_in_child(name, work, NUM_BATCHES)[0])
+    return found
+
+
 def peak_memory(contenders: Mapping[str, Work], rounds: int) -> dict[str, list[float]]:
     """Measure the largest memory of a process that builds a batch and submits it, bytes; it hardly varies."""
     del rounds
-    return {name: [_peak_of_child(name, work)] for name, work in contenders.items()}
+    return {name: [_in_child(name, work, 1)[1]] for name, work in contenders.items()}
 
 
-def _peak_of_child(name: str, work: Work) -> float:
+def _in_child(name: str, work: Work, num_batches: int) -> tuple[float, float]:
     assert isinstance(work, Submitted)
-    size = work.size
-    code = _CHILD.format(name=name, url=work.sink.url, num_samples=size.num_samples, num_tokens=size.num_tokens)
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+    code = _CHILD.format(name=name, url=work.sink.url, num_batches=num_batches, **vars(work.size))
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, input=work.body)
+    seconds, peak = map(float, done.stdout.split())
+    return seconds, peak
 
 
-def child(name: str, url: str, num_samples: int, num_tokens: int) -> None:
-    """Build and submit a batch in this process, and print its peak of resident memory in bytes."""
+def child(name: str, url: str, num_samples: int, num_tokens: int, num_batches: int) -> None:
+    """Submit a batch several times in this process; print its CPU seconds, and the peak of resident memory in bytes."""
+    submit = _submit_in_child(name, url, Size(num_samples, num_tokens))
+    start = process_time()
+    for _ in range(num_batches):
+        submit()
+    print(process_time() - start, _peak())
+
+
+def _submit_in_child(name: str, url: str, size: Size) -> Work:
+    if name == FLOOR:
+        return upload_of(sys.stdin.buffer.read(), url)
     client: Submitter = Ours(url) if name == OURS else Sdk(url)
-    client.submit(_samples(name, Size(num_samples, num_tokens)))
-    print(_peak())
+    samples = _samples(name, size)
+    return lambda: client.submit(samples)
 
 
 def _peak() -> int:
@@ -105,6 +131,7 @@ ROW = Row(
     prepare=_prepare,
     readings=[
         Reading("CPU time", cpu_time, (Gate(SDK, 12), Gate(FLOOR, 5, "floor"))),
+        Reading("CPU time, processes apart", cpu_time_apart, (Gate(FLOOR, 5, "floor"),), (FLOOR,)),
         Reading("peak memory of the process", peak_memory, (Gate(SDK, 0.35, "floor"),), (SDK,)),
     ],
 )
