@@ -9,7 +9,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from samplekit.client.faults import STRANGE_ANSWER, call_error
+from samplekit.client.faults import STRANGE_ANSWER, call_error, may_have_begun, told_to_retry
 from samplekit.client.progress import Watch
 from samplekit.client.steps import Failure, Flow, Outcome, Pause, Reply, Request, Step, Work, changed
 from samplekit.errors import ConnectionFailedError
@@ -40,7 +40,7 @@ def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, ret
         StatusError: the service said no.
         ConnectionFailedError: no answer came, or none that can be read.
     """
-    attempt, answered = 0, False
+    attempt, answered, begun = 0, False, False
     watch = Watch(str(request.subject or request.call), runtime)
     try:
         while True:
@@ -51,8 +51,8 @@ def call(request: Request, parse: Callable[[bytes], T], runtime: Runtime, *, ret
                 return value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - parsed beside it
             delay = retry_delay(request, outcome, attempt, runtime)
             if delay is None or attempt >= retries:
-                raise call_error(request, outcome, tries=attempt + 1)
-            attempt += 1
+                raise call_error(request, outcome, tries=attempt + 1, begun=begun)
+            attempt, begun = attempt + 1, begun or may_have_begun(outcome)
             watch.tell_trouble(trouble_of(outcome))
             yield Pause(delay)
     finally:
@@ -94,10 +94,10 @@ def retry_delay(request: Request, outcome: Outcome, attempt: int, runtime: Runti
     if isinstance(outcome, Failure):
         again = not outcome.lasting and (request.repeatable or not outcome.sent)
     else:
-        said = outcome.headers.get(names.SHOULD_RETRY, "").strip().lower()
+        said = told_to_retry(outcome)
         retried = outcome.status in names.RETRIED_STATUSES or outcome.status >= 500
         safe = request.repeatable or outcome.status == names.REFUSED_BEFORE_WORK
-        again = said == "true" or (said != "false" and retried and safe)
+        again = (retried and safe) if said is None else said
     if not again:
         return None
     asked = retry_after(outcome.headers, runtime.wall_clock()) if isinstance(outcome, Reply) else None

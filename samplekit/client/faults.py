@@ -14,6 +14,9 @@ from samplekit.wire.names import OperationErrorCode
 _QUOTED = 500  # characters of the service's own words that a message repeats
 
 STRANGE_ANSWER = "check the base_url: something else than the service may answer there"
+_NOT_AGAIN = (
+    "the service says that trying again gives the same: report it to the service, or ask it for what it says is missing"
+)
 _UNREACHED = "check the base_url and that the service runs there (samplekit serve starts a local one)"
 
 _REMEDIES = {
@@ -22,7 +25,6 @@ _REMEDIES = {
     402: "the account cannot pay for this: look at its balance and limits",
     403: "this key may not do that: ask the owner of the project for access, or use another key",
     404: "check the id and the base_url: the service knows no such thing",
-    408: "the service ran out of time: try again",
     409: "it conflicts with what the service is doing or has done: look at the session before trying again",
     413: "the body is too large: send fewer or shorter samples at a time",
     422: "repair the request; repeating it gives the same answer",
@@ -47,55 +49,94 @@ _LIFECYCLE_REMEDIES = {
 }
 
 
-def call_error(request: Request, outcome: Outcome, *, tries: int) -> ServiceError:
-    """Make the error for a call that will not be tried again."""
+def call_error(request: Request, outcome: Outcome, *, tries: int, begun: bool = False) -> ServiceError:
+    """Make the error for a call that will not be tried again.
+
+    Args:
+        request: the call.
+        outcome: of the last try.
+        tries: how many there were.
+        begun: whether the service may have begun to work on it at an earlier try.
+    """
     times = f" after {tries} tries" if tries > 1 else ""
+    begun = begun or may_have_begun(outcome)
     if isinstance(outcome, Failure):
-        return _connection_error(request, outcome, times)
-    return _status_error(request, outcome, times)
+        return _connection_error(request, outcome, times, begun=begun)
+    return _status_error(request, outcome, times, begun=begun)
 
 
-def _connection_error(request: Request, outcome: Failure, times: str) -> ConnectionFailedError:
+def may_have_begun(outcome: Outcome) -> bool:
+    """Tell whether the service may have begun to work on a request to which it said this, or nothing."""
+    if isinstance(outcome, Failure):
+        return outcome.sent
+    return _is_at_fault(outcome.status) and told_to_retry(outcome) is not True
+
+
+def told_to_retry(reply: Reply) -> bool | None:
+    """Tell whether the service says to try again, or not to; None where it says neither."""
+    return {"true": True, "false": False}.get(reply.headers.get(names.SHOULD_RETRY, "").strip().lower())
+
+
+def _is_at_fault(status: int) -> bool:
+    return status >= 500 or status == 408
+
+
+def _connection_error(request: Request, outcome: Failure, times: str, *, begun: bool) -> ConnectionFailedError:
     where = f"{request.method} {without_secrets(request.url)}"
-    if outcome.sent and not request.repeatable:
+    if begun and not request.repeatable:
         return ConnectionFailedError(
             f"outcome unknown: could not {request.call}: {where} was sent but {outcome.reason}, so it may have "
             f"happened and is not sent again; {request.lookup or 'look it up at the service before repeating it'}"
             f"{'; ' + outcome.remedy if outcome.remedy else ''}",
             sent=True,
         )
-    key = request.headers.get(names.IDEMPOTENCY_KEY)
-    kept = ""
-    if key and outcome.sent:
-        kept = (
-            f" (its idempotency key was {key}: the service may have accepted it, so make the same call again with "
-            "idempotency_key= as this error carries it)"
-        )
     return ConnectionFailedError(
-        f"could not {request.call}{times}: {where}: {outcome.reason}{kept}; {outcome.remedy or _UNREACHED}",
-        sent=outcome.sent,
+        f"could not {request.call}{times}: {where}: {outcome.reason}{_key_of(request, begun=begun)}; "
+        f"{outcome.remedy or _UNREACHED}",
+        sent=begun,
     )
 
 
-def _status_error(request: Request, reply: Reply, times: str) -> StatusError:
+def _key_of(request: Request, *, begun: bool) -> str:
+    """Name the key of a call that may have been accepted at one of its tries, and would count twice without it."""
+    key = request.headers.get(names.IDEMPOTENCY_KEY)
+    if not key or not begun:
+        return ""
+    return (
+        f" (its idempotency key was {key}: the service may have accepted it, so make the same call again only with "
+        "idempotency_key= as this error carries it)"
+    )
+
+
+def _status_error(request: Request, reply: Reply, times: str, *, begun: bool) -> StatusError:
     body = error_body(reply.body)
-    remedy = reply.hint or _REMEDIES.get(reply.status)
-    if remedy is None and reply.status < 400:
-        remedy = "a redirect is never followed, for it could carry the key elsewhere: check the base_url"
-    if reply.status >= 500 or reply.status == 408:
-        remedy = "the service is at fault: try again later"
-        if not request.repeatable:
-            remedy = f"outcome unknown: it may have happened; {request.lookup or 'look it up before repeating it'}"
+    remedy = _remedy(reply)
+    if begun and not request.repeatable:
+        remedy = f"outcome unknown: it may have happened; {request.lookup or 'look it up before repeating it'}"
     request_id = reply.headers.get(names.REQUEST_ID)
     named = f" (request {request_id})" if request_id else ""
     said = service_words(body)
     return StatusError(
         f"could not {request.call}{times}: {request.method} {without_secrets(request.url)} answered "
-        f"{reply.status}{named}{': ' + said if said else ''}; {remedy or 'repair the request'}",
+        f"{reply.status}{named}{': ' + said if said else ''}{_key_of(request, begun=begun)}; {remedy}",
         status=reply.status,
         request_id=request_id,
         body=body,
     )
+
+
+def _remedy(reply: Reply) -> str:
+    """Say what to do about a status; where the service itself says whether to try again, that is repeated."""
+    again = told_to_retry(reply)
+    if again is False and (_is_at_fault(reply.status) or reply.status == names.REFUSED_BEFORE_WORK):
+        return _NOT_AGAIN
+    if again is True and reply.status != names.REFUSED_BEFORE_WORK:
+        return "the service refused before it began, and says to try again: do so later"
+    if reply.status < 400:
+        return "a redirect is never followed, for it could carry the key elsewhere: check the base_url"
+    if _is_at_fault(reply.status):
+        return "the service is at fault: try again later"
+    return reply.hint or _REMEDIES.get(reply.status, "repair the request")
 
 
 def silence_of(outcome: Outcome) -> str:
