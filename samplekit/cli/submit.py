@@ -109,7 +109,7 @@ def _require_use(conditions: Conditions) -> None:
     """Refuse what would be saved for nobody."""
     if conditions.save is False and conditions.download is not None:
         raise click.UsageError("--no-save saves no weights that --download could fetch: leave one of them out")
-    if conditions.save and conditions.download is None and not conditions.keeps_checkpoints:
+    if conditions.save and conditions.download is None and not conditions.keeps_checkpoints():
         raise click.UsageError(
             "--save: the local service of this run ends with it, and the saved weights with the service: pass "
             "--download FOLDER to have them, or --save-every to keep what the service has"
@@ -197,9 +197,9 @@ def _require_good(path: Path, report: Report) -> None:
 def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
     """Give the state to go on from, or a new one; never one that would bury a run which can be resumed."""
     known = RunState.read(conditions.run_dir)
-    fetches = conditions.download is not None and conditions.keeps_checkpoints
+    fetches = conditions.download is not None and conditions.keeps_checkpoints(known)
     if known is not None and known.finished and known.can_fetch and fetches and not conditions.overwrite:
-        known.require_plan(plan)
+        _require_same(known, conditions, plan)
         errors.print(f"{conditions.run_dir} is gone on with: its weights are fetched", style="dim", markup=False)
         return known
     if known is not None and known.finished and not (conditions.overwrite or conditions.resume):
@@ -211,11 +211,16 @@ def _state(conditions: Conditions, plan: dict[str, Any]) -> RunState:
             why = "no run" if known is None else "a finished run" if known.finished else "a run without a checkpoint"
             raise click.UsageError(f"--resume: {conditions.run_dir} holds {why}: start anew without --resume")
         return RunState(plan, base_url=conditions.base_url)
+    _require_same(known, conditions, plan)
+    return known
+
+
+def _require_same(known: RunState, conditions: Conditions, plan: dict[str, Any]) -> None:
+    """Refuse to go on with a run under other settings, or on a service that knows nothing of it."""
     known.require_plan(plan)
     if known.base_url != conditions.base_url:
         where = known.base_url or "a local one of its own"
         raise click.UsageError(f"{conditions.run_dir} can go on, its service was {where}: or take another --run-dir")
-    return known
 
 
 def _announce(client: Client, settings: Settings, plan: Plan) -> None:

@@ -31,7 +31,7 @@ def save_at_end(make_run: Callable[[], Run], state: RunState, conditions: Condit
     """
     if not state.has_unsaved_steps:
         return
-    if not conditions.keeps_checkpoints:
+    if not conditions.keeps_checkpoints(state):
         errors.print(
             "the service of this run ends with it and keeps nothing: pass --save-every to keep checkpoints",
             style="yellow",

@@ -44,7 +44,8 @@ def fetch_weights(client: Client, settings: Settings, conditions: Conditions, st
             errors.print(f"{error}: the weights go into {checkpoint} in it", style="yellow", markup=False)
             files = client.download(checkpoint, conditions.download / checkpoint, variant=variant)
     except BaseException:
-        then = "the same command fetches it" if conditions.keeps_checkpoints else "it ends with the service of this run"
+        is_kept = conditions.keeps_checkpoints(state)
+        then = "the same command fetches it" if is_kept else "it ends with the service of this run"
         errors.print(f"checkpoint {checkpoint} is saved and not fetched: {then}", style="yellow", markup=False)
         raise
     state.saved["files"] = [str(path) for path in files]

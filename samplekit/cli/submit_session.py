@@ -59,10 +59,13 @@ class Conditions:
     wandb: str | None
     tensorboard: bool
 
-    @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether the service still has its checkpoints when this process has ended."""
-        return self.base_url is not None or self.save_every is not None
+    def keeps_checkpoints(self, state: RunState | None = None) -> bool:
+        """Tell whether the service still has its checkpoints when this process has ended.
+
+        A local service that kept those of an earlier process goes on to, whatever is asked for now.
+        """
+        began = state is not None and state.service_in(self.run_dir).exists()
+        return began or self.base_url is not None or self.save_every is not None
 
 
 def open_client(
@@ -73,7 +76,7 @@ def open_client(
     if url is None:
         from samplekit.server import LocalService
 
-        state_dir = state.service_in(conditions.run_dir) if conditions.save_every is not None else None
+        state_dir = state.service_in(conditions.run_dir) if conditions.keeps_checkpoints(state) else None
         with errors.status(f"loading {settings.model}"):
             url = stack.enter_context(LocalService(model=settings.model, state_dir=state_dir)).url
     uploads = Uploads(state, conditions.run_dir)
@@ -236,7 +239,7 @@ def _end_after_error(
             _remember_stop_if_possible(state, conditions)
     if state.finished:
         return
-    if not (state.is_resumable and conditions.keeps_checkpoints):
+    if not (state.is_resumable and conditions.keeps_checkpoints(state)):
         errors.print("no checkpoint was saved: the same command begins anew", style="yellow", markup=False)
     else:
         step = state.checkpoint_step if state.stopped else state.step

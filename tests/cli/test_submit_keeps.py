@@ -8,6 +8,7 @@ import httpx
 import pytest
 from training_double import FILE
 
+from samplekit.cli.submit_run import Run
 from samplekit.cli.submit_state import RunState
 
 
@@ -117,3 +118,33 @@ def test_weights_are_saved_for_somebody_or_not_at_all(submit, submit_here, servi
     assert (code, "--download FOLDER" in said) == (2, True)
     assert service.seen == []
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_own_service_kept_checkpoints_goes_on_from_them_whatever_is_asked_of_it_now(
+    submit_here, tmp_path, monkeypatch
+):
+    collect, calls = Run._collect, []
+
+    def interrupted(self, submitted):
+        calls.append(submitted)
+        if len(calls) in {3, 7}:
+            raise KeyboardInterrupt
+        collect(self, submitted)
+
+    monkeypatch.setattr(Run, "_collect", interrupted)
+    code, _, said = submit_here("--epochs", 5, "--save-every", 100)
+    assert (code, "the same command goes on after step 4" in said) == (130, True), said
+    code, _, said = submit_here("--epochs", 5)
+    assert (code, "is gone on with, after step 4" in said, "goes on after step 6" in said) == (130, True, True), said
+    code, shown, said = submit_here("--epochs", 5, "--save", "--save-every", 100, "--json")
+    assert (code, json.loads(shown)["steps"], "is gone on with, after step 6" in said) == (0, 10, True), said
+    assert submit_here("--epochs", 5, "--download", tmp_path / "trained")[0] == 0
+    assert (tmp_path / "trained" / "model.safetensors").exists()
+
+
+def test_weights_are_fetched_from_the_service_that_saved_them(submit, service, tmp_path):
+    assert submit("--save")[0] == 0
+    service.seen.clear()
+    code, _, said = submit("--download", tmp_path / "trained", "--base-url", "https://other.example")
+    assert (code, "its service was https://service.example" in said) == (2, True), said
+    assert service.seen == []
