@@ -187,7 +187,7 @@ def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
         shutil.rmtree(left, ignore_errors=True)
     try:
         fill(partial)
-        for path in partial.rglob("*"):
+        for path in [*partial.rglob("*"), partial]:
             flush(path)
         partial.rename(folder)
         flush(folder.parent)

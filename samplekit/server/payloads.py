@@ -60,10 +60,16 @@ class PayloadStore:
         return path if self._owners.get(payload_id) == session_id and path.exists() else None
 
     def content(self, payload_id: str, session_id: str) -> bytes | None:
-        """Read a session's payload; None where it has no such payload, or no content, or it was dropped meanwhile."""
+        """Read a session's payload for an operation, which may be accepted then: a loss of power leaves it there.
+
+        None where the session has no such payload, or no content, or it was dropped meanwhile.
+        """
         path = self.owned(payload_id, session_id)
+        if path is None:
+            return None
         try:
-            return None if path is None else path.read_bytes()
+            self._settle(path)
+            return path.read_bytes()
         except FileNotFoundError:
             return None
 
@@ -89,10 +95,11 @@ class PayloadStore:
                 partial.unlink(missing_ok=True)
 
     def store(self, session_id: str, content: bytes) -> str:
-        """Write a result and give its id."""
+        """Write a result, which outlasts a loss of power, and give its id."""
         payload_id = self.create(session_id)
         with self.writing(payload_id) as file:
             file.write(content)
+        self._settle(self.path(payload_id))
         return payload_id
 
     def outcome_path(self, operation_id: str) -> Path:
@@ -118,6 +125,11 @@ class PayloadStore:
         """Tell whether a URL was signed by this store, for a payload that still exists."""
         return payload_id in self._owners and self.matches(payload_id, signature)
 
+    def _settle(self, path: Path) -> None:
+        if self._remove is None:  # the folder outlives the process
+            flush(path)
+            flush(self._folder)
+
     def close(self) -> None:
         """Remove the temporary folder, if it was one."""
         if self._remove is not None:
@@ -137,6 +149,7 @@ def _kept_secret(path: Path) -> bytes:
             partial.write_bytes(secrets.token_bytes(_SECRET_BYTES))
             flush(partial)
             partial.replace(path)
+            flush(path.parent)
         found = path.read_bytes()
     except OSError as error:
         raise ServiceError(
