@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from samplekit.errors import ServiceError
 from samplekit.server.folders import private_folder
-from samplekit.server.journal import JOURNAL, open_journal
+from samplekit.server.journal import JOURNAL, close_journal, open_journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,4 +48,4 @@ def refuse_unusable(port: int, state_dir: Path | None, model_name: str) -> None:
     except OSError as error:
         raise ServiceError(f"state cannot be kept in {state_dir} ({error}): choose another folder") from error
     if (state_dir / JOURNAL).exists():  # else it is begun once there is a model
-        open_journal(state_dir, model_name).close()
+        close_journal(state_dir, open_journal(state_dir, model_name))

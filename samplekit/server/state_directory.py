@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from samplekit.errors import ServiceError
 from samplekit.server.failures import named
-from samplekit.server.journal import JOURNAL, open_journal
+from samplekit.server.journal import JOURNAL, close_journal, open_journal
 from samplekit.server.policy_state import PolicyState
 from samplekit.server.saved_records import (
     operation_from_row,
@@ -47,7 +47,7 @@ class StateDirectory:
         Raises:
             ServiceError: the folder cannot be used, another service uses it, or it is of another base model.
         """
-        self._policies = folder / "policies"
+        self._folder, self._policies = folder, folder / "policies"
         self._lock = threading.Lock()
         self._journal = folder / JOURNAL
         self._db = open_journal(folder, model_name)
@@ -64,7 +64,7 @@ class StateDirectory:
                 raise sqlite3.DatabaseError(found)
             resources, sessions = self._read(checkpoints)
         except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError) as error:
-            self._db.close()
+            close_journal(self._folder, self._db)
             raise ServiceError(
                 f"{self._journal} is damaged ({named(error)}): put a copy of the whole folder back, made while no "
                 "service ran on it, or choose another folder"
@@ -82,7 +82,7 @@ class StateDirectory:
             if session not in sessions or number not in {
                 str(item.number) for item in sessions[session].operations.values()
             }:
-                self._db.close()
+                close_journal(self._folder, self._db)
                 raise ServiceError(
                     f"{self._journal} knows nothing of {path.name} beside it, so it is not the journal that belongs "
                     "here, or its -wal file is gone: put a copy of the whole folder back, or choose another folder"
@@ -232,7 +232,7 @@ class StateDirectory:
     def close(self) -> None:
         """Close the journal, so that another process may open it."""
         with self._lock:
-            self._db.close()
+            close_journal(self._folder, self._db)
 
     def _keep_session(self, session: Session) -> None:
         self._db.execute(
