@@ -13,8 +13,6 @@ from samplekit.server.requests import json_response, service_of
 from samplekit.wire.names import CheckpointType, CheckpointVariant
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -49,7 +47,9 @@ async def download_checkpoint(request: Request) -> Response:
     """Name the files of a checkpoint, each with its size and a signed URL."""
     service, checkpoint = service_of(request), _found(request)
     variant = _variant(checkpoint, request.query_params.get("variant", ""))
-    folder: Path = await service.parse(lambda: service.checkpoints.folder_of(checkpoint, variant))
+    folder = service.checkpoints.folder_of(checkpoint, variant)
+    if variant is CheckpointVariant.MERGED:
+        await service.merge(checkpoint)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     base = str(request.base_url).rstrip("/")
     listed = [
@@ -71,8 +71,10 @@ async def get_file(request: Request) -> Response:
     signed = f"{checkpoint.id}/{variant}/{filename}"
     if not service.payloads.matches(signed, request.query_params.get("signature", "")):
         raise Refusal(403, f"the URL of {signed!r:.200} is not signed by this service: ask for the download again")
-    folder = service.checkpoints.folder_of(checkpoint, CheckpointVariant(variant))
-    return FileResponse(folder / filename, media_type="application/octet-stream")
+    path = service.checkpoints.folder_of(checkpoint, CheckpointVariant(variant)) / filename
+    if not path.is_file():
+        raise not_found(f"file of {checkpoint.id}", filename)
+    return FileResponse(path, media_type="application/octet-stream")
 
 
 def _found(request: Request) -> Checkpoint:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +110,6 @@ class CheckpointStore:
             raise ServiceError(f"checkpoints cannot be kept in {folder} ({error.strerror}): choose another") from error
         # Runs at close, when the store is forgotten, or at exit: a service that never ran leaves no folder behind.
         self._remove = None if folder is not None else weakref.finalize(self, shutil.rmtree, self._folder, True)
-        self._merging = threading.Lock()
         for left in self._folder.glob("*.partial"):
             shutil.rmtree(left)
         found = filter(None, map(_recorded, self._folder.iterdir()))
@@ -137,13 +135,15 @@ class CheckpointStore:
         _publish(self._folder / checkpoint.id, fill)
 
     def folder_of(self, checkpoint: Checkpoint, variant: CheckpointVariant) -> Path:
-        """Give the folder that holds a variant's files; an adapter is merged the first time it is asked for so."""
-        folder = self._folder / checkpoint.id / _FOLDERS[variant]
-        with self._merging:
-            if variant is CheckpointVariant.MERGED and not folder.exists():
-                adapter = self._folder / checkpoint.id / "adapter"
-                _publish(folder, lambda partial: write_model(merged(self._model, adapter), self._model, partial))
-        return folder
+        """Give where a variant's files are; those of an adapter that nobody has merged are not there yet."""
+        return self._folder / checkpoint.id / _FOLDERS[variant]
+
+    def merge(self, checkpoint: Checkpoint) -> None:
+        """Merge an adapter, unless that was done. Takes long: one thread does it for all."""
+        folder = self.folder_of(checkpoint, CheckpointVariant.MERGED)
+        adapter = self.folder_of(checkpoint, CheckpointVariant.ADAPTER)
+        if not folder.exists():
+            _publish(folder, lambda partial: write_model(merged(self._model, adapter), self._model, partial))
 
     def restore(self, checkpoint: Checkpoint, policy: Policy, *, with_optimizer: bool) -> None:
         """Let a new policy go on from a checkpoint, and its generator use the same weights.

@@ -26,7 +26,7 @@ from samplekit.server.runner import Runner
 from samplekit.server.settings import LoraSettings
 from samplekit.server.state_directory import StateDirectory
 from samplekit.server.step_settings import refuse_optimizer
-from samplekit.wire.names import ResourcesStatus, SessionStatus
+from samplekit.wire.names import CheckpointVariant, ResourcesStatus, SessionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +86,7 @@ class Service:
         self._runner = Runner(engine, self.payloads, self.checkpoints, self.outcomes, self._now)
         self.lifetimes = Lifetimes(self.resources, self.sessions, self._runner, self._now, self._state)
         self._parsers = ThreadPoolExecutor(2, thread_name_prefix="samplekit-parser")
+        self._merger = ThreadPoolExecutor(1, thread_name_prefix="samplekit-merger")
 
     def resume(self) -> None:
         """Go on with the sessions of an earlier process."""
@@ -202,6 +203,11 @@ class Service:
         """Do some parsing off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._parsers, parser)
 
+    async def merge(self, checkpoint: Checkpoint) -> None:
+        """Merge an adapter unless that was done: seconds for a large model, in which nobody else waits."""
+        if not self.checkpoints.folder_of(checkpoint, CheckpointVariant.MERGED).exists():
+            await asyncio.get_running_loop().run_in_executor(self._merger, self.checkpoints.merge, checkpoint)
+
     async def finish(self) -> None:
         """Let the operation that runs end, and take no other.
 
@@ -215,7 +221,8 @@ class Service:
     def close(self) -> None:
         """End all threads and remove temporary files."""
         self._runner.close()
-        self._parsers.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._parsers, self._merger):
+            threads.shutdown(wait=True, cancel_futures=True)
         self.payloads.close()
         self.checkpoints.close()
         if self._state is not None:
