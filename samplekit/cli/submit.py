@@ -59,7 +59,7 @@ NO_TEMPLATE = "none"
 @click.option("--learning-rate", type=FiniteRange(min=0, min_open=True), default=1e-4, show_default=True,
               help="Of Adam, at its highest: after the warm-up.")  # fmt: skip
 @click.option(
-    "--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True, help="How it falls to 0."
+    "--schedule", type=click.Choice(SCHEDULES), default="linear", show_default=True, help="How it falls to 0, or not."
 )
 @click.option("--warmup", type=FiniteRange(min=0), default=0.0, help="Steps it rises in; below 1 a share of all.")
 @click.option("--weight-decay", type=FiniteRange(min=0), default=0.0, show_default=True, help="Of Adam.")
@@ -72,7 +72,9 @@ NO_TEMPLATE = "none"
     "--save/--no-save", default=None, help="Save the trained weights at the end; not by default on this machine."
 )
 @click.option("--download", type=FolderName(), help="Fetch them into this folder; implies --save.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the samples.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the order of the samples, and of those held out."
+)
 @click.option("--run-dir", type=FolderName(), help="Metrics and state; else runs/<name>.")
 @click.option("--resume", is_flag=True, help="Go on with the run of --run-dir or not at all.")
 @click.option("--overwrite", is_flag=True, help="Begin anew where the run of --run-dir is over or its checkpoint gone.")
@@ -240,8 +242,8 @@ def _announce(client: Client, settings: Settings, plan: Plan) -> None:
 
 def _cadence(conditions: Conditions, plan: Plan) -> Cadence:
     """Score as often as asked, else after every epoch."""
-    first = [step.index for step in plan.steps if step.epoch == 0]
-    return Cadence(conditions.evaluate_every or len(first), conditions.save_every)
+    ends = {step.epoch: step.index + 1 for step in plan.steps}  # the last of each
+    return Cadence(conditions.evaluate_every, conditions.save_every, frozenset(ends.values()))
 
 
 def _logs(stack: contextlib.ExitStack, settings: Settings, conditions: Conditions, state: RunState) -> Logs:

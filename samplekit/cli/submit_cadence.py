@@ -21,19 +21,23 @@ class Keys:
 
 @dataclass(frozen=True)
 class Cadence:
-    """What happens beside training, in steps; None for never.
+    """What happens beside training.
 
     Attributes:
-        evaluate_every: held-out samples are scored.
-        save_every: a training checkpoint is saved.
+        evaluate_every: steps after which held-out samples are scored; None scores after each epoch.
+        save_every: steps after which a training checkpoint is saved; None saves none.
+        epoch_ends: the steps done when an epoch ends.
     """
 
-    evaluate_every: int | None = None
-    save_every: int | None = None
+    evaluate_every: int | None
+    save_every: int | None
+    epoch_ends: frozenset[int]
 
     def evaluates(self, done: int) -> bool:
         """Whether to score after so many steps."""
-        return self.evaluate_every is not None and done % self.evaluate_every == 0
+        if self.evaluate_every is None:
+            return done == 0 or done in self.epoch_ends
+        return done % self.evaluate_every == 0
 
     def saves(self, done: int) -> bool:
         """Whether to save after so many steps."""

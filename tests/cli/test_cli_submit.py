@@ -62,6 +62,14 @@ def test_held_out_samples_never_train_and_are_scored_before_each_epoch_s_end_and
     assert not trained & scored
 
 
+def test_scores_come_at_the_end_of_each_epoch_however_many_steps_it_has(submit, tmp_path):
+    code, shown, _ = submit("--held-out", 2, "--epochs", 8, "--max-tokens", 30, "--json")
+    assert code == 0
+    ends = {row["epoch"]: row["step"] for row in metrics(tmp_path)}  # the last of each
+    assert len({end - start for start, end in zip([0, *ends.values()], ends.values(), strict=False)}) > 1
+    assert [int(step) for step in json.loads(shown)["held_out_loss"]] == [0, *ends.values()]
+
+
 def test_held_out_samples_may_stand_in_a_file_of_their_own(submit, tmp_path):
     sk.write_samples(tmp_path / "held.jsonl", SAMPLES[:3])
     code, shown, _ = submit("--held-out", tmp_path / "held.jsonl", "--evaluate-every", 4, "--json")
