@@ -59,7 +59,7 @@ async def get_operation(request: Request) -> Response:
     if operation is None or operation.kind != _kind(request):
         raise not_found(f"{request.path_params['kind']} operation of this session", identifier)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(operation.finished.wait(), POLL_WAIT)
+        await asyncio.wait_for(operation.wait(), POLL_WAIT)
     if operation.outcome is None and session.error:
         # Neither FAILED nor COMPLETED: it may yet be either. Nothing will come of asking again before a new start.
         raise Refusal(503, f"{operation.kind} {operation.id} has not ended: {session.error}", {SHOULD_RETRY: "false"})

@@ -52,7 +52,7 @@ class Output:
     checkpoint: Checkpoint | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How an operation ended.
 
@@ -76,7 +76,7 @@ class Outcome:
         return cls(OperationStatus.FAILED, error_code=code, error_message=message)
 
 
-@dataclass
+@dataclass(slots=True)
 class Operation:
     """One accepted operation; its work is dropped once it is done.
 
@@ -90,7 +90,6 @@ class Operation:
         is_running: whether its turn has come.
         outcome: how it ended, all of it at once; None before.
         number: its place in the journal of a state directory; 0 without one.
-        finished: set once there is an outcome.
     """
 
     id: str
@@ -102,7 +101,7 @@ class Operation:
     is_running: bool = False
     outcome: Outcome | None = None
     number: int = 0
-    finished: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: asyncio.Event | None = None  # where somebody waits: all operations stay in memory
 
     @property
     def status(self) -> OperationStatus:
@@ -112,7 +111,15 @@ class Operation:
     def end(self, outcome: Outcome) -> None:
         """Keep how it ended; what it needed to run is dropped."""
         self.outcome, self.work = outcome, None
-        self.finished.set()
+        if self._ended is not None:
+            self._ended.set()
+        self._ended = None
+
+    async def wait(self) -> None:
+        """Return once there is an outcome."""
+        if self.outcome is None:
+            self._ended = self._ended or asyncio.Event()
+            await self._ended.wait()
 
     def to_json(self, outcome: Outcome | None) -> bytes:
         """Show the operation as the protocol does.

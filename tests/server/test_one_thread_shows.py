@@ -132,7 +132,6 @@ def test_stopping_ends_what_runs_and_begins_nothing(loaded, tmp_path, on_disk):
     completed = [operation for operation in ended if operation.status is wire.OperationStatus.COMPLETED]
     assert 1 <= len(completed) < len(operations) == 6
     assert len(ended) == (len(completed) if on_disk else 6)
-    assert all(operation.finished.is_set() == (operation in ended) for operation in operations)
     if on_disk:
         with LocalService(model=loaded, state_dir=state_dir) as service, httpx.Client(base_url=service.url) as http:
             for session, identifier in accepted:

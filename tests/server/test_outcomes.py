@@ -1,5 +1,8 @@
 """Results of many operations: memory is bounded, and every result stays what it was."""
 
+import asyncio
+import tracemalloc
+
 import httpx
 import pytest
 from plain_caller import opened_session
@@ -32,6 +35,29 @@ def test_no_more_is_in_memory_than_a_count_and_a_size(tmp_path, most, size, held
     assert kept.num_held == sum(item.outcome.output is not None for item in operations) == held
     assert kept.num_bytes == 1000 * held
     assert [output_of(kept, item) for item in operations] == [b"%0*d" % (1000, number) for number in range(2000)]
+
+
+def test_little_is_kept_for_ever_of_an_operation_that_ended():
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        operations = [ended(number, None) for number in range(1000)]
+        assert (tracemalloc.get_traced_memory()[0] - before) / len(operations) < 700  # bytes
+    finally:
+        tracemalloc.stop()
+    assert all(item.status is OperationStatus.COMPLETED for item in operations)
+
+
+def test_all_who_wait_for_an_operation_hear_that_it_ended():
+    async def check():
+        operation = Operation("op", OperationKind.SAMPLE, "key", b"", None)
+        waiting = [asyncio.create_task(operation.wait()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting.pop().cancel()
+        operation.end(Outcome(OperationStatus.COMPLETED))
+        await asyncio.gather(*waiting, operation.wait())
+
+    asyncio.run(asyncio.wait_for(check(), 10))
 
 
 def test_what_cannot_be_written_stays_in_memory(tmp_path, caplog):
