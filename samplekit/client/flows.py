@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from samplekit.client.exchange import call
+from samplekit.client.firsts import Firsts
 from samplekit.client.steps import Flow, Request, Subject, cut_short, held
 from samplekit.errors import ConnectionFailedError, StatusError
 from samplekit.wire import names
@@ -42,12 +43,14 @@ class Terms:
         retries: how often they try again.
         is_local: whether the service runs on this machine.
         uploads: payload ids by idempotency key, of calls that were not accepted yet.
+        firsts: what answers named as new.
     """
 
     runtime: Runtime
     retries: int = names.SESSION_RETRIES
     is_local: bool = False
     uploads: MutableMapping[str, str] = field(default_factory=dict[str, str])
+    firsts: Firsts = field(default_factory=Firsts)
 
     @property
     def stop_retries(self) -> int:
@@ -108,6 +111,11 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
     """
     what = f"submit {kind} to session {session_id}"
 
+    def parse(body: bytes) -> OperationAnswer:
+        answer = parse_operation(body)
+        terms.firsts.require("operation", f"{session_id}/{answer.id}", key)
+        return answer
+
     def send(pieces: tuple[bytes, ...] | None) -> Flow[OperationAnswer]:
         request = request_for(names.SUBMIT_OPERATION, what, body=pieces, key=key, session_id=session_id, kind=kind)
         unknown = (
@@ -115,7 +123,7 @@ def submit(terms: Terms, session_id: str, kind: str, body: OperationBody | None,
             f"{key}, and the same call made again would count twice"
         )
         with cut_short(lambda: unknown):
-            return (yield from held(terms.call(request, parse_operation), pauses=False, patience=_PATIENCE))
+            return (yield from held(terms.call(request, parse), pauses=False, patience=_PATIENCE))
 
     if body is None or not body.needs_upload:
         return (yield from send(None if body is None else body.inline()))
@@ -143,7 +151,7 @@ def _send_uploaded(
                 raise
             # What an earlier try uploaded is gone, and so was nothing accepted under this key.
     try:
-        uploads[key] = payload_id = yield from upload(terms, session_id, body.payload())
+        uploads[key] = payload_id = yield from upload(terms, session_id, body.payload(), key)
     except (ConnectionFailedError, StatusError) as error:
         raise error.reworded(f"could not {what}, for its body was not taken: {error.message}") from error
     return (yield from send(body.stand_in(payload_id)))
@@ -168,8 +176,8 @@ def session_request(session_id: str) -> Request:
     return request_for(names.GET_SESSION, f"get {subject}", subject=subject, session_id=session_id)
 
 
-def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...]) -> Flow[str]:
-    """Put a payload where the service will fetch it; give its id.
+def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...], key: str) -> Flow[str]:
+    """Put a payload of the call with this key where the service will fetch it; give its id.
 
     A URL that has run out is asked for anew, which gives another id; no operation has named the first one by then.
     """
@@ -179,7 +187,13 @@ def upload(terms: Terms, session_id: str, payload: tuple[bytes, ...]) -> Flow[st
         what = f"upload payload {place.payload_id}"
         return Request(what, "PUT", place.url, payload, repeatable=True, authorized=False)
 
-    return (yield from _move(terms, ask, _parse_upload, put, lambda place, _: place.payload_id))
+    def parse(body: bytes) -> _Place:
+        answer = parse_object(body)
+        place = _Place(as_id(answer, "payload_id"), as_id(answer, "upload_url"))
+        terms.firsts.require("payload", f"{session_id}/{place.payload_id}", key)
+        return place
+
+    return (yield from _move(terms, ask, parse, put, lambda place, _: place.payload_id))
 
 
 def download(terms: Terms, session_id: str, payload_id: str) -> Flow[JsonObject]:
@@ -191,7 +205,9 @@ def download(terms: Terms, session_id: str, payload_id: str) -> Flow[JsonObject]
         return Request(f"download payload {payload_id}", "GET", place.url, repeatable=True, authorized=False)
 
     def parse(body: bytes) -> _Place:
-        return _Place(payload_id, as_id(parse_object(body), "download_url"))
+        url = as_id(parse_object(body), "download_url")
+        terms.firsts.require("payload", url, f"{session_id}/{payload_id}")
+        return _Place(payload_id, url)
 
     return (yield from _move(terms, ask, parse, get, lambda _, body: parse_object(body)))
 
@@ -224,11 +240,6 @@ def _move(
             raise
     place = yield from terms.call(ask, parse, retries=terms.payload_retries)
     return (yield from moved(place))
-
-
-def _parse_upload(body: bytes) -> _Place:
-    answer = parse_object(body)
-    return _Place(as_id(answer, "payload_id"), as_id(answer, "upload_url"))
 
 
 def with_payload(terms: Terms, session_id: str, output: JsonObject) -> Flow[JsonObject]:

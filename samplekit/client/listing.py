@@ -43,7 +43,7 @@ def list_sessions(
     asked = {
         "created_by": _text_or_none("created_by", created_by),
         "model_resources_id": _text_or_none("resources_id", resources_id),
-        "status": _statuses(status, SessionStatus, "TRAINING_SESSION_STATUS_"),
+        "status": _statuses(status, SessionStatus, names.SESSION_STATUS),
     }
     return _follow(terms, names.LIST_SESSIONS, "list training sessions", asked, parse_lifecycles, limit)
 
@@ -54,7 +54,7 @@ def list_resources(
     """List model resources."""
     asked = {
         "created_by": _text_or_none("created_by", created_by),
-        "status": _statuses(status, ResourcesStatus, "MODEL_RESOURCES_STATUS_"),
+        "status": _statuses(status, ResourcesStatus, names.RESOURCES_STATUS),
     }
     return _follow(terms, names.LIST_RESOURCES, "list model resources", asked, parse_lifecycles, limit)
 

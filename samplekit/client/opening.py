@@ -15,6 +15,7 @@ from samplekit.client.steps import FREE, held
 from samplekit.client.stopping import Heard, heed_nothing, stop_resources, stop_session
 from samplekit.errors import ServiceError, StatusError
 from samplekit.wire import names
+from samplekit.wire.answers import require_status_of
 from samplekit.wire.lifecycles import Lifecycle, parse_lifecycle, short_status
 from samplekit.wire.names import ResourcesStatus, SessionStatus
 
@@ -42,11 +43,14 @@ class _Kind:
     name: str
     create: Route
     listing: Route
+    statuses: str
     stop: Callable[[Terms, str], Flow[None]]
 
 
-_RESOURCES = _Kind("model resources", names.CREATE_RESOURCES, names.LIST_RESOURCES, stop_resources)
-_SESSION = _Kind("training session", names.CREATE_SESSION, names.LIST_SESSIONS, stop_session)
+_RESOURCES = _Kind(
+    "model resources", names.CREATE_RESOURCES, names.LIST_RESOURCES, names.RESOURCES_STATUS, stop_resources
+)
+_SESSION = _Kind("training session", names.CREATE_SESSION, names.LIST_SESSIONS, names.SESSION_STATUS, stop_session)
 
 
 def create_resources(terms: Terms, plan: ResourcesPlan) -> Flow[Lifecycle]:
@@ -114,6 +118,7 @@ def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
         EndedError: it has ended.
         StatusError: 404 where the service does not know it.
     """
+    terms.firsts.heard_of(_SESSION.name, session_id)
     found = yield from terms.call(session_request(session_id), parse_lifecycle)
     if found.status == SessionStatus.CREATING:
         found = yield from wait_for_session(terms, session_id)
@@ -133,6 +138,7 @@ def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
 
 def find_resources(terms: Terms, resources_id: str) -> Flow[Lifecycle]:
     """Ask for resources that are there already."""
+    terms.firsts.heard_of(_RESOURCES.name, resources_id)
     return terms.call(resources_request(resources_id), parse_lifecycle)
 
 
@@ -163,7 +169,16 @@ def _create(
     listing = f"{kind.listing.method} {kind.listing.path()}?created_by=me"
     lookup = f"look for it with {listing} before repeating, and stop what you find"
     request = request_for(kind.create, f"create {kind.name} {where}", body=body, lookup=lookup)
-    made = yield from held(terms.call(request, parse_lifecycle), pauses=False)
+
+    this_call = object()
+
+    def parse(body: bytes) -> Lifecycle:
+        answer = parse_lifecycle(body)
+        require_status_of(kind.statuses, answer.status)
+        terms.firsts.require(kind.name, answer.id, this_call)
+        return answer
+
+    made = yield from held(terms.call(request, parse), pauses=False)
     try:
         yield FREE
         return (yield from use(made))

@@ -17,9 +17,11 @@ import orjson
 
 from samplekit.sample.arrays import FloatArray, freeze
 from samplekit.sample.kinds import describe_kind, is_number
+from samplekit.wire import names
 from samplekit.wire.names import MAX_ANSWER_DEPTH, TERMINAL_OPERATIONS, OperationStatus
 
 JsonObject = Mapping[str, Any]
+_LONGEST_STATUS = 60  # characters of one that an error repeats
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
@@ -126,6 +128,7 @@ def parse_object(body: bytes) -> JsonObject:
 def parse_operation(body: bytes) -> OperationAnswer:
     """Parse what submitting or polling an operation answers."""
     answer = parse_object(body)
+    require_status_of(names.OPERATION_STATUS, str(answer.get("status", "")))
     error = as_object(answer.get("error"))
     code = error.get("code")
     return OperationAnswer(
@@ -135,6 +138,18 @@ def parse_operation(body: bytes) -> OperationAnswer:
         str(code) if code else None,
         str(error.get("message") or ""),
     )
+
+
+def require_status_of(start: str, status: str) -> None:
+    """Refuse a status that belongs to something else than was asked for; one we do not know may be a new one.
+
+    Args:
+        start: what statuses of what was asked for begin with.
+        status: what the answer holds.
+    """
+    others = {names.OPERATION_STATUS, names.SESSION_STATUS, names.RESOURCES_STATUS} - {start}
+    if status.startswith(tuple(others)):
+        raise AnswerError(f"the answer's status is {status[:_LONGEST_STATUS]}, expected {start}...")
 
 
 def parse_logprobs(output: JsonObject) -> list[FloatArray] | None:

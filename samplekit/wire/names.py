@@ -112,6 +112,14 @@ class OperationKind(StrEnum):
     TRAINING_CHECKPOINT = "training-checkpoint"
 
 
+# What statuses begin with, by what they are of.
+OPERATION_STATUS, SESSION_STATUS, RESOURCES_STATUS = (
+    "TRAINING_OPERATION_STATUS_",
+    "TRAINING_SESSION_STATUS_",
+    "MODEL_RESOURCES_STATUS_",
+)
+
+
 class OperationStatus(StrEnum):
     """Where an operation stands; a status not listed here is one to poll again."""
 

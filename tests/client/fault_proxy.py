@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import random
 import socket
 import struct
@@ -40,7 +41,7 @@ class FaultProxy:
     read. drop_after: the service answers, and the connection closes without a word. reset_after: likewise with a TCP
     reset; reset_answer: with one when half of the body was sent. cut_after: half of the body arrives. truncated_after:
     half of the JSON arrives as a whole answer. late_after: nothing arrives until the client has given up. twice: the
-    request is sent twice, and answered by its second answer. unknown: a 404. The others are named in REFUSALS and
+    request is sent twice, and answered by its second answer. doubled: the answer is sent twice, at once. unknown: a 404. The others are named in REFUSALS and
     SPOILT.
 
     Attributes:
@@ -191,6 +192,11 @@ def respond(
             reset(client)
     elif fault == "truncated_after":
         send(client, status, headers, half)
+    elif fault == "doubled":
+        client.wfile, plain = io.BytesIO(), client.wfile
+        send(client, status, headers, body)
+        plain.write(client.wfile.getvalue() * 2)
+        client.wfile = plain
     else:
         send(client, status, headers, body)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -136,6 +137,17 @@ def operation(status: str, output: Any = None, **more: Any) -> dict[str, Any]:
     return answer if output is None else {**answer, "output": output}
 
 
+def of_its_own(answer: dict[str, Any]) -> Callable[[httpx.Request], dict[str, Any]]:
+    """Give every submission an operation of its own, and every poll the one that it asks for."""
+    numbers = itertools.count(1)
+
+    def give(request: httpx.Request) -> dict[str, Any]:
+        asked = request.url.path.rpartition("/")[2]
+        return {**answer, "id": asked if request.method == "GET" else f"op-{next(numbers)}"}
+
+    return give
+
+
 class Side:
     """The blocking or the async client, behind one blocking face, so that one test runs on both."""
 
@@ -208,6 +220,7 @@ __all__ = [
     "Double",
     "FakeTime",
     "Side",
+    "of_its_own",
     "operation",
     "replace",
 ]

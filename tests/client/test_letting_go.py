@@ -120,7 +120,7 @@ def test_a_session_keeps_no_result_that_was_collected_and_dropped(side):
     side.double.answer(
         SUBMIT, lambda _: {"id": f"op-{next(numbers)}", "status": STATUS + "COMPLETED", "output": OUTPUT}
     )
-    side.double.answer(f"POST {OPERATIONS}/optim-step", {**operation("PENDING"), "id": "op-step"})
+    side.double.answer(f"POST {OPERATIONS}/optim-step", lambda _: {**operation("PENDING"), "id": f"op-{next(numbers)}"})
     session = side.session()
     results = []
     for _ in range(20):

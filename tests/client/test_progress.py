@@ -7,7 +7,7 @@ import sys
 
 import httpx
 import pytest
-from service_double import OPERATIONS, READY, operation
+from service_double import OPERATIONS, READY, of_its_own, operation
 
 import samplekit as sk
 from samplekit.client import Transferred, Waiting, as_completed
@@ -65,8 +65,9 @@ def test_a_place_in_the_queue_is_told(side, seen):
 
 
 def test_as_completed_tells_how_many_are_waited_for(side, seen):
-    side.double.answer(SUBMIT, operation("PENDING"))
-    side.double.answer(POLL, operation("RUNNING"), operation("RUNNING"), DONE)
+    side.double.answer(SUBMIT, of_its_own(operation("PENDING")))
+    running = of_its_own(operation("RUNNING"))
+    side.double.answer(f"GET {OPERATIONS}/.*", running, running, of_its_own(DONE))
     session = side.session()
     steps = [session.optim_step(learning_rate=1.0) for _ in range(2)]
     if side.kind == "blocking":

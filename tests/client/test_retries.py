@@ -262,9 +262,9 @@ def test_a_key_is_kept_across_retries_and_never_used_twice(faults):
     side = Side("blocking", None)
     session = side.session()
     keys = []
-    for _ in range(3):
+    for number in range(3):
         side.double.seen.clear()
-        side.double.answer(SUBMIT, *faults, OK)
+        side.double.answer(SUBMIT, *faults, {**OK, "id": f"op-{number}"})
         step = session.optim_step(learning_rate=1e-4)
         sent = {item.headers["idempotency-key"] for item in side.double.seen}
         assert sent == {step.idempotency_key}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from service_double import OPERATIONS, operation
+from service_double import OPERATIONS, of_its_own, operation
 
 import samplekit as sk
 
@@ -99,7 +99,7 @@ def test_wire_mappings_are_samples_too(side, sample):
 
 
 def test_samples_that_train_nothing_are_scored_and_given_gradients_but_not_trained(side, sample):
-    side.double.answer(SUBMIT, operation("PENDING"))
+    side.double.answer(SUBMIT, of_its_own(operation("PENDING")))
     inputs = {**sample.loss_fn_inputs, "weights": sk.TensorData([0.0] * 5, "float32")}
     idle = sk.Sample(sample.model_input, inputs)
     session = side.session()

@@ -268,7 +268,8 @@ def test_failures_that_nobody_collected_are_warned_of(side):
 
 
 def test_collected_failures_and_successes_are_not_warned_of(side):
-    side.double.answer(SUBMIT, operation("FAILED", error={}), operation("COMPLETED", {"step": 1}))
+    done = operation("COMPLETED", {"step": 1})
+    side.double.answer(SUBMIT, operation("FAILED", error={}), {**done, "id": "op-2"})
     with warnings.catch_warnings(), side.client().session(base_model="m") as session:
         warnings.simplefilter("error")
         with pytest.raises(sk.OperationFailedError):

@@ -7,7 +7,7 @@ import json
 import httpx
 import numpy as np
 import pytest
-from service_double import OPERATIONS, STATUS, operation
+from service_double import OPERATIONS, STATUS, of_its_own, operation
 
 import samplekit as sk
 from samplekit.client import Client
@@ -215,8 +215,8 @@ def test_a_part_that_fails_is_told_with_its_place(side):
 
 
 def test_waiting_for_parts_keeps_one_deadline(side):
-    side.double.answer(SUBMIT, TOO_LARGE, operation("PENDING"), operation("PENDING"))
-    side.double.answer(f"GET {OPERATIONS}/.*", operation("RUNNING"))
+    side.double.answer(SUBMIT, TOO_LARGE, of_its_own(operation("PENDING")))
+    side.double.answer(f"GET {OPERATIONS}/.*", of_its_own(operation("RUNNING")))
     step = side.session().forward_backward(supervised([40, 40]), sk.CrossEntropy())
     began = side.time.now
     with pytest.raises(sk.OperationTimeoutError, match="part 1 of 2"):
@@ -242,9 +242,9 @@ def test_a_call_in_parts_is_picked_up_by_its_id(side):
 
 
 def test_leaving_a_session_knows_a_call_in_parts_as_one(side):
-    side.double.answer(SUBMIT, TOO_LARGE, operation("PENDING"), operation("PENDING"))
-    failed = operation("FAILED", error={"message": "boom"})
-    side.double.answer(f"GET {OPERATIONS}/.*", operation("COMPLETED", {"loss": 1}), failed)
+    side.double.answer(SUBMIT, TOO_LARGE, of_its_own(operation("PENDING")))
+    done, failed = operation("COMPLETED", {"loss": 1}), operation("FAILED", error={"message": "boom"})
+    side.double.answer(f"GET {OPERATIONS}/.*", of_its_own(done), of_its_own(failed))
     session = side.client().session(base_model="m")
     with pytest.warns(RuntimeWarning, match="1 failed operations.*boom"), session:
         session.forward_backward(supervised([40, 40]), sk.CrossEntropy())
