@@ -118,8 +118,8 @@ def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
         EndedError: it has ended.
         StatusError: 404 where the service does not know it.
     """
-    terms.firsts.heard_of(_SESSION.name, session_id)
     found = yield from terms.call(session_request(session_id), parse_lifecycle)
+    terms.firsts.heard_of(_SESSION.name, found.id)
     if found.status == SessionStatus.CREATING:
         found = yield from wait_for_session(terms, session_id)
     if found.status in {*names.INACTIVE_SESSIONS, SessionStatus.STOPPING}:
@@ -138,8 +138,9 @@ def attach_session(terms: Terms, session_id: str) -> Flow[OpenSession]:
 
 def find_resources(terms: Terms, resources_id: str) -> Flow[Lifecycle]:
     """Ask for resources that are there already."""
-    terms.firsts.heard_of(_RESOURCES.name, resources_id)
-    return terms.call(resources_request(resources_id), parse_lifecycle)
+    found = yield from terms.call(resources_request(resources_id), parse_lifecycle)
+    terms.firsts.heard_of(_RESOURCES.name, found.id)
+    return found
 
 
 def wait_for_resources(

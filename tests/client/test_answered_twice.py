@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import httpx
 import pytest
 from fault_proxy import FaultProxy
 from service_double import OPERATIONS, READY, RUNNING, SESSION, STATUS, operation
@@ -66,6 +67,16 @@ def test_new_resources_are_not_those_that_were_there_before(side, shifted):
     with pytest.raises(sk.ConnectionFailedError, match="outcome unknown"), client.session(base_model="m"):
         pass
     assert not side.double.calls(".*/stop")
+
+
+def test_what_a_service_did_not_know_may_be_the_name_of_what_it_creates(side):
+    """As where one that numbers them has begun anew."""
+    side.double.answer(f"GET .*/training-sessions/{SESSION}", httpx.Response(404), RUNNING)
+    client = side.client()
+    with pytest.raises(sk.StatusError, match="404"):
+        client.attach(SESSION)
+    with client.session(base_model="m") as session:
+        assert session.id == SESSION
 
 
 def test_a_body_is_not_put_where_another_one_is(side):
