@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _SECRET_BYTES = 32
+# How ids of uploads begin, which end with their session at the latest; results are kept.
+_UPLOAD = "pl-up-"
 
 
 class PayloadStore:
@@ -44,8 +46,8 @@ class PayloadStore:
         self._secret = secrets.token_bytes(_SECRET_BYTES) if folder is None else _kept_secret(folder / "secret")
 
     def create(self, session_id: str) -> str:
-        """Give the id of a new payload of a session; it has no content yet."""
-        payload_id = f"pl-{secrets.token_hex(12)}"
+        """Give the id of a new upload of a session; it has no content yet."""
+        payload_id = f"{_UPLOAD}{secrets.token_hex(12)}"
         self._owners[payload_id] = session_id
         self.path(payload_id).with_suffix(".waiting").touch()
         return payload_id
@@ -96,7 +98,8 @@ class PayloadStore:
 
     def store(self, session_id: str, content: bytes) -> str:
         """Write a result, which outlasts a loss of power, and give its id."""
-        payload_id = self.create(session_id)
+        payload_id = f"pl-{secrets.token_hex(12)}"
+        self._owners[payload_id] = session_id
         with self.writing(payload_id) as file:
             file.write(content)
         self._settle(self.path(payload_id))
@@ -105,6 +108,11 @@ class PayloadStore:
     def outcome_path(self, operation_id: str) -> Path:
         """Give where the result of an operation is kept that left memory; no URL leads there."""
         return self._folder / f"{operation_id}.outcome"
+
+    def uploads(self, session_id: str) -> list[str]:
+        """Name what was or is to be uploaded for a session and is still there."""
+        owners = self._owners.copy()  # in one piece: results come on another thread
+        return [name for name, owner in owners.items() if owner == session_id and name.startswith(_UPLOAD)]
 
     def discard(self, payload_id: str) -> None:
         """Forget a payload and its file."""

@@ -236,10 +236,12 @@ class Runner:
 
     def _forget(self, session: Session) -> None:
         """Drop what a session that is over needs no more; where that fails, the next start does it."""
-        if self._engine.state is None:
-            return
+        unneeded = self._payloads.uploads(session.id)
         try:
-            for payload_id in self._engine.state.forget(session):
-                self._discard(payload_id)
+            if self._engine.state is not None:
+                unneeded += self._engine.state.forget(session)
         except (OSError, sqlite3.Error) as error:
             logger.warning("session %s: what it needs no more stays on disk: %s", session.id, error)
+            return
+        for payload_id in unneeded:
+            self._discard(payload_id)

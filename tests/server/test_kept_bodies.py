@@ -80,3 +80,24 @@ def test_nothing_is_kept_of_a_session_that_was_stopped(serving, tmp_path, monkey
     with serving() as service, httpx.Client(base_url=service.url) as http:
         other.http = http
         assert other.output("optim-step", ADAM) == {"step": "1"}
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_uploads_that_no_operation_took_go_with_their_session(loaded, tmp_path, on_disk):
+    state_dir = tmp_path if on_disk else None
+    with LocalService(model=loaded, state_dir=state_dir) as service, httpx.Client(base_url=service.url) as http:
+        session, other = (open_plain(http, lora={"rank": 2}) for _ in range(2))
+        payloads = service.service.payloads
+        result = payloads.store(session.session_id, b"{}")
+        paths = []
+        for owner, content in ((session, PASS), (session, {**PASS, "loss": 1}), (session, None), (other, PASS)):
+            announced = http.post(wire.UPLOAD_URL.path(session_id=owner.session_id)).json()
+            if content is not None:
+                http.put(announced["upload_url"], content=json.dumps(content)).raise_for_status()
+            paths.append(payloads.path(announced["payload_id"]).with_suffix(".json" if content else ".waiting"))
+        refused = {"payload_id": paths[1].name.partition(".")[0]}
+        assert session.submit("forward-backward", refused).status_code == 400
+        assert all(path.exists() for path in paths)
+        http.post(wire.STOP_SESSION.path(session_id=session.session_id))
+        assert [path.exists() for path in paths] == [False, False, False, True]
+        assert payloads.owned(result, session.session_id) is not None
