@@ -55,6 +55,10 @@ class BuildResult:
     skipped: list[Skipped]
     stats: dict[str, Any]
 
+    def __repr__(self) -> str:
+        """Count samples and skipped rows, for a screen holds no list of all samples."""
+        return f"BuildResult({len(self.samples)} samples, {len(self.skipped)} skipped, stats={self.stats})"
+
 
 @dataclass(slots=True)
 class _Tally:
@@ -108,7 +112,8 @@ class SampleBuilder:
 
     Args:
         template: the chat template.
-        on_error: ``"raise"`` the first error, or ``"skip"`` the row and say why.
+        on_error: ``"raise"`` the first error, or ``"skip"`` the row and say why. Rows of a file that are no
+            conversation never come here: `read_chats` takes ``on_fault`` for them.
         train_on: as for ``ChatTemplate.turns``.
         merge: as for ``ChatTemplate.samples``.
         max_length: as for ``ChatTemplate.samples``.

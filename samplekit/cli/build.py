@@ -23,7 +23,7 @@ _EXAMPLES = 3
 _FORMATS = ["auto", "messages", "sharegpt", "alpaca", "prompt_completion"]
 
 
-@click.command()
+@click.command(short_help="Build samples from conversations.")
 @click.argument("chats", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--model", "-m", help="Tokenizer and chat template: samplekit/tiny, a folder or a Hugging Face id.")
 @click.option(
@@ -117,6 +117,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     for code, number in Counter(item["code"] for item in skipped).most_common():
         errors.print(f"skipped {number} x {code}", style="yellow", markup=False)
         for item in [item for item in skipped if item["code"] == code][:_EXAMPLES]:
-            errors.print(f"  {item['source']}: {item['message']}", markup=False)
+            told = item["message"].startswith(item["source"])
+            errors.print(f"  {item['message']}" if told else f"  {item['source']}: {item['message']}", markup=False)
     if summary["refused"]:
         errors.print(f"refused rows and their reasons: {summary['refused']}", markup=False)

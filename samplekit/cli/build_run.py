@@ -73,14 +73,20 @@ class BuildRun:
         """
         on_fault = self._refuse_line if self.skip_errors else None
         rows = read_rows(paths, format=self.options.format, on_fault=on_fault)
-        for chunk, result in self._results(_chunks(counted(rows, "building samples"))):
-            self.num_rows += len(chunk)
-            self._refuse(chunk, result.skipped)
-            for sample in result.samples:
-                self.num_samples += 1
-                self.num_tokens += sample.length
-                self.num_trained += sample.num_trained
-                yield sample
+        try:
+            for chunk, result in self._results(_chunks(counted(rows, "building samples"))):
+                self.num_rows += len(chunk)
+                self._refuse(chunk, result.skipped)
+                for sample in result.samples:
+                    self.num_samples += 1
+                    self.num_tokens += sample.length
+                    self.num_trained += sample.num_trained
+                    yield sample
+        except SampleError as error:
+            of_the_file = isinstance(error, FileFormatError) and not error.line
+            if not self.skip_errors and not of_the_file:
+                error.add_note("to leave such rows out: samplekit build --skip-errors")
+            raise
         if not self.num_samples:
             raise SampleError(f"{', '.join(map(str, paths))} gave no sample: {self._why_none()}")
 

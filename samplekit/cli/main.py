@@ -18,7 +18,7 @@ from samplekit.cli.show import show
 from samplekit.cli.submit import submit
 from samplekit.cli.template import template
 from samplekit.cli.validate import validate
-from samplekit.errors import MissingExtraError, SamplekitError, ServiceError
+from samplekit.errors import MissingExtraError, SampleError, SamplekitError, ServiceError
 
 DATA_AT_FAULT, USAGE, SERVICE_AT_FAULT, INTERRUPTED = 1, 2, 3, 130
 
@@ -66,6 +66,9 @@ def _run(arguments: list[str] | None) -> int:
         return INTERRUPTED
     except SamplekitError as error:
         errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        if isinstance(error, SampleError):
+            for note in getattr(error, "__notes__", ()):
+                errors.print(note, markup=False)
         return _exit_code(error)
     except BrokenPipeError:  # the reader of a pipe has left, as `head` does
         sys.stdout = None  # nothing is left to flush to

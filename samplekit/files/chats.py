@@ -30,7 +30,8 @@ def read_chats(source: Source, *, format: Format = "auto", on_fault: OnFault | N
             ``datasets.Dataset``, or any iterable of mappings.
         format: what the rows are: ``"messages"``, ``"sharegpt"`` (``conversations``), ``"alpaca"`` (``instruction`` and
             ``output``), ``"prompt_completion"``, or ``"auto"``, which recognises each row by its columns.
-        on_fault: called with each row's fault instead of raising it; the row is left out.
+        on_fault: called with each row's fault instead of raising it; the row is left out. ``faults.append`` keeps them
+            in a list. (`SampleBuilder`'s ``on_error`` is about rows that were read and do not build.)
 
     Returns:
         An iterator of rows, in order. In tables, keys filled with null are absent keys.
@@ -63,6 +64,8 @@ def _stream(source: Source, form: Format, on_fault: OnFault | None, *, may_hold_
         if not isinstance(row, FileFormatError):
             yield {**row, "source": row.get("source") or place.name}
         elif on_fault is None:
+            if not may_hold_tokens:
+                row.add_note("to leave such rows out, pass on_fault= to read_chats")
             raise row
         else:
             on_fault(row)

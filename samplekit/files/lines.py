@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 import secrets
 import zlib
 from collections.abc import Generator, Iterator
@@ -20,6 +21,7 @@ from samplekit.errors import FileFormatError, MissingExtraError
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = (".zst", ".zstd")
 _KINDS = {b"\x1f\x8b": ("gzip", ".gz"), b"\x28\xb5\x2f\xfd": ("zstd", ".zst"), b"PAR1": ("Parquet", ".parquet")}
+_NO_NUMBER = re.compile("NaN|Infinity")  # what Python's json writes; orjson stops behind a sign
 
 
 def read_objects(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any] | FileFormatError]]:
@@ -61,6 +63,11 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> str:
         line.decode()
     except UnicodeDecodeError as fault:
         return f"is not JSON: byte {line[fault.start]:#04x} at {fault.start} is not UTF-8; convert the file to UTF-8"
+    if word := _NO_NUMBER.match(error.doc, error.pos):
+        return (
+            f"is not JSON: {word[0]} at character {error.pos}, for which JSON has no number; mend what made it, or "
+            "leave the row out"
+        )
     return f"is not JSON: {error.msg} at character {error.pos}; one JSON object a line is expected"
 
 

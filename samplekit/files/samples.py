@@ -15,6 +15,7 @@ from samplekit.errors import FileFormatError, SampleError
 from samplekit.files.lines import read_objects, write_whole
 from samplekit.files.lock import lock_path
 from samplekit.sample import Sample
+from samplekit.sample.kinds import describe_kind
 
 
 def read_samples(path: str | os.PathLike[str]) -> Iterator[Sample]:
@@ -60,12 +61,16 @@ def write_samples(
     Args:
         path: the file; a name in .gz or .zst is compressed.
         samples: what to write, streamed.
-        lock: what they were built with (`make_lock`); stands beside the file with its digest, so that `check_lock` sees
-            when one was changed without the other. None removes the lock of an older file of this name.
+        lock: what they were built with (`samplekit.files.make_lock`); stands beside the file with its digest, so that
+            `check_lock` sees when one was changed without the other. None removes the lock of an older file of this
+            name.
 
     Raises:
-        SampleError: an item is no Sample, or its info cannot be written as JSON; nothing is written then.
+        SampleError: path is no path, an item is no Sample, or its info cannot be written as JSON; nothing is written
+            then.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise SampleError(f"path is {describe_kind(path)}, expected a file's name: call write_samples(path, samples)")
     if lock is not None:
         _info_json(lock, "lock")  # refused before anything is written
     count = 0

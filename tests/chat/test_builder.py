@@ -23,6 +23,7 @@ ROWS = [GOOD, NO_REPLY, CONTROL, LONG, {"text": "no messages"}, None, GOOD]
 def test_skipped_rows_are_named_and_counted():
     built = SampleBuilder(toy_template("T-PLAIN"), on_error="skip", max_length=20).build(ROWS)
     assert [skipped.source for skipped in built.skipped] == ["bad:2", "rows[2]", "rows[4]", "rows[5]", "long:4"]
+    assert repr(built).startswith("BuildResult(2 samples, 5 skipped, stats={'num_rows': 7")
     codes = {skipped.source: skipped.code for skipped in built.skipped}
     assert codes == {
         "bad:2": "no_final_reply",

@@ -89,6 +89,7 @@ def test_a_row_at_fault_ends_the_build_and_leaves_no_file(run, write, tmp_path, 
     exit_code, _, shown = run("build", chats, "-m", "samplekit/tiny", "-o", out)
     assert exit_code == 1
     assert f"{chats}:3" in shown
+    assert "samplekit build --skip-errors" in shown
     assert not out.exists()
 
 

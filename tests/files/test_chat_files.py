@@ -44,7 +44,8 @@ def test_an_empty_file_has_no_rows(tmp_path, ending):
 FAULTS = [
     (b"{bad", "is not JSON"),
     (b"\xff\xfe", "is not JSON"),
-    (b'{"messages": NaN}', "is not JSON"),
+    (b'{"messages": NaN}', "is not JSON: NaN at character 13, for which JSON has no number"),
+    ('{"\u00e9": [-Infinity]}'.encode(), "is not JSON: Infinity at character 8, for which JSON has no number"),
     (b"[1]", "is a JSON list, expected an object"),
     (b"null", "is a JSON NoneType, expected an object"),
     ({"text": "x"}, "holds no 'messages' (found text)"),
@@ -70,6 +71,7 @@ def test_a_fault_is_named_by_path_and_line_wherever_it_stands(tmp_path, bad, wha
         list(sk.read_chats(path))
     assert str(caught.value).startswith(f"{path}:{place + 1} {what}")
     assert (caught.value.path, caught.value.line) == (str(path), place + 1)
+    assert "on_fault=" in caught.value.__notes__[0]
 
 
 def test_a_reader_that_takes_faults_gets_every_other_row(tmp_path):

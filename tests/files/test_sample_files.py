@@ -68,6 +68,11 @@ def test_a_missing_folder_is_named(tmp_path):
         sk.write_samples(tmp_path / "none" / "samples.jsonl", some_samples())
 
 
+def test_samples_in_the_place_of_the_path_are_refused(tmp_path):
+    with pytest.raises(sk.SampleError, match=r"call write_samples\(path, samples\)"):
+        sk.write_samples(some_samples(), tmp_path / "samples.jsonl")  # type: ignore[arg-type]
+
+
 def test_a_link_is_written_through(tmp_path):
     real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
     real.touch()
