@@ -27,12 +27,13 @@ _NAMED = 3
 _LARGEST_ID = 2**63 - 1
 
 
-@click.command(name="pack")
+@click.command(name="pack", short_help="Pack samples into rows for your own trainer.")
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--model", "-m", help="SAMPLES are conversations: build them with this tokenizer and chat template.")
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="The rows: .npz or .parquet.")
 @click.option("--max-length", required=True, type=click.IntRange(2, WIDEST_ROW), help="Tokens of a row.")
-@click.option("--pad-id", required=True, type=click.IntRange(0, _LARGEST_ID), help="The token that fills rows up.")
+@click.option("--pad-id", required=True, type=click.IntRange(0, _LARGEST_ID),
+              help="The token that fills rows up; any id the model knows, for it never trains.")  # fmt: skip
 @click.option("--strategy", type=click.Choice(STRATEGIES), default="best", show_default=True,
               help="How rows are filled; first_fit keeps to the order of the samples.")  # fmt: skip
 @click.option(
@@ -60,6 +61,8 @@ def pack_command(
     untrained: Any, seed: int, turns: str, thinking: str, template_kwargs: Sequence[str], as_json: bool,  # noqa: ANN401
 ) -> None:  # fmt: skip
     """Pack SAMPLES into rows for a trainer of your own. Never send packed rows to a service.
+
+    Token ids are packed as they are: samplekit validate --model first holds them to the vocabulary.
 
     With --model, conversations are built and packed at once; samplekit build first, for more than --turns and
     --thinking.

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from samplekit.chat import ChatTemplate
 from samplekit.cli.screen import load_template, results
-from samplekit.errors import SampleError
+from samplekit.errors import SampleError, TemplateError
 from samplekit.files import read_samples
 from samplekit.sample import Sample
 from samplekit.spans import sample_spans
@@ -21,7 +21,7 @@ _VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"
 _TRAINED, _CONTEXT = "bold green", "dim"
 
 
-@click.command()
+@click.command(short_help="Show samples as text, with what trains.")
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--model", "-m", required=True, help="The tokenizer the samples were built with.")
 @click.option(
@@ -40,7 +40,14 @@ def show(samples: Path, model: str, first: int, count: int) -> None:
     if not shown:
         raise SampleError(f"{samples} holds no sample at place {first}: choose a smaller --first")
     for index, sample in enumerate(shown, first):
-        results.print(sample_view(sample, template, f"sample {index}"))
+        try:
+            view = sample_view(sample, template, f"sample {index}")
+        except TemplateError as error:
+            raise SampleError(
+                f"sample {index} of {samples} cannot be shown ({error}): samplekit validate --model {model} names all "
+                "faults"
+            ) from error
+        results.print(view)
 
 
 def sample_view(sample: Sample, template: ChatTemplate, title: str) -> Panel:

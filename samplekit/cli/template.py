@@ -14,7 +14,7 @@ from samplekit.cli.screen import load_template, print_json, results
 from samplekit.cli.template_options import read_settings, template_options
 
 
-@click.command()
+@click.command(short_help="Examine a model's chat template.")
 @click.argument("name_or_path")
 @template_options
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -60,7 +60,13 @@ def _facts(report: TemplateReport) -> Table:
 
 def _verdicts(report: TemplateReport) -> Table:
     """Draw what becomes of each kind: green builds, yellow builds with another setting, red does not."""
-    table = Table("conversation", Column("outcome", no_wrap=True), "what to try")
+    table = Table(
+        "conversation",
+        Column("outcome", no_wrap=True),
+        "what to try",
+        caption="strict, split and graft build, and train the reply alone; any other outcome names an error",
+        caption_justify="left",
+    )
     for verdict in report.verdicts:
         style = "green" if verdict.builds else "yellow" if verdict.remedy else "red"
         hint = "" if verdict.builds else f"{verdict.remedy} builds it" if verdict.remedy else verdict.hint

@@ -20,7 +20,7 @@ _LOSS_NAMES = {loss.wire_type.removeprefix("LOSS_TYPE_").lower(): loss for loss 
 _IN_BATCH = re.compile(r"^samples\[(\d+)\]")
 
 
-@click.command()
+@click.command(short_help="Name every fault of a samples file.")
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--loss", type=click.Choice(sorted(_LOSS_NAMES)), help="The loss the samples are meant for.")
 @click.option("--model", "-m", help="Hold token ids and the lock to this tokenizer and template.")
@@ -39,10 +39,13 @@ def validate(
       samplekit validate samples.jsonl --loss cross_entropy --model samplekit/tiny
     """
     template = None if model is None else load_template(model)
-    check_lock(samples, template)
+    lines = SampleLines(samples)
+    try:
+        check_lock(samples, template)
+    except FileFormatError as fault:  # what is wrong with the samples themselves is still to be named
+        lines.faults.append(fault)
     if vocab_size is None and template is not None:
         vocab_size = len(template.tokenizer)
-    lines = SampleLines(samples)
     report = check(
         counted(iter(lines), "checking samples"),
         loss=_loss(loss),
@@ -86,8 +89,11 @@ class SampleLines:
             yield row
 
     def locate(self, report: Report) -> Report:
-        """Name path:line instead of the place in the batch, and put the unreadable lines first."""
-        unreadable = [Finding("invalid_field", f"{fault.path}:{fault.line}", str(fault)) for fault in self.faults]
+        """Name path:line instead of the place in the batch, and put the lock and the unreadable lines first."""
+        unreadable = [
+            Finding("invalid_field", f"{fault.path}:{fault.line}" if fault.line else fault.path, str(fault))
+            for fault in self.faults
+        ]
         return dataclasses.replace(
             report,
             errors=[*unreadable, *map(self._located, report.errors)],

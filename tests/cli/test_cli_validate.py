@@ -62,14 +62,26 @@ def test_an_empty_file_and_a_file_of_chats_are_faults(run, write):
     assert "run samplekit build first" in shown
 
 
-def test_a_file_changed_after_its_lock_is_refused(run, write, tmp_path):
+def test_a_file_changed_after_its_lock_is_at_fault_and_so_is_what_was_changed(run, write, tmp_path):
     out = tmp_path / "samples.jsonl"
     assert run("build", write("chats.jsonl", *CHATS), "-m", "samplekit/tiny", "-o", out)[0] == 0
     assert run("validate", out, "-m", "samplekit/tiny", "--loss", "cross_entropy")[0] == 0
-    out.write_bytes(out.read_bytes() + orjson.dumps(GOOD) + b"\n")
-    code, _, shown = run("validate", out)
+    out.write_bytes(out.read_bytes() + orjson.dumps(RAGGED) + b"\n")
+    code, shown, _ = run("validate", out, "--json")
+    lock, ragged = json.loads(shown)["errors"]
     assert code == 1
-    assert "changed since" in shown
+    assert (lock["path"], "changed since" in lock["message"]) == (str(out), True)
+    assert ragged["code"] == "length_mismatch"
+
+
+def test_show_names_the_sample_that_is_of_another_tokenizer(run, write):
+    foreign = orjson.loads(sk.build_sample([10, 999_999, 12], [0, 1, 1]).to_json())
+    path = write("samples.jsonl", GOOD, foreign)
+    code, shown, error = run("show", path, "-m", "samplekit/tiny")
+    assert code == 1
+    assert "sample 0" in shown
+    assert f"sample 1 of {path} cannot be shown (ids[0] is 999999" in error
+    assert "samplekit validate" in error
 
 
 def test_show_draws_the_text_and_counts_what_trains(run, write, tmp_path):
