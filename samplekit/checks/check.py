@@ -109,7 +109,10 @@ def _accepted(allow: Any) -> frozenset[str]:  # noqa: ANN401 - whatever a caller
 
 def _finding(index: int, fault: Fault) -> Finding:
     path = f"samples[{index}]{'.' if fault.slot else ''}{fault.slot}"
-    advice = f": give sample {index} that input or choose another loss" if fault.code == "missing_input" else ""
+    advice = ""
+    if fault.code == "missing_input":
+        how = " (Sample.with_reference_logprobs)" if "'reference_logprobs'" in fault.text.partition(",")[0] else ""
+        advice = f": give sample {index} that input{how} or choose another loss"
     return Finding(fault.code, path, f"{path} {fault.text}{advice}")
 
 

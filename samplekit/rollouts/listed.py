@@ -34,7 +34,8 @@ def listed(values: Any, name: str, wanted: str) -> list[Any]:  # noqa: ANN401 - 
             f"{name} is {describe_kind(given)}, which has no order to go by, expected {wanted}: pass a list"
         )
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | memoryview):
-        raise SampleError(f"{name} is {describe_kind(given)}, expected {wanted}: pass a list")
+        advice = "pass its .result()" if callable(getattr(given, "result", None)) else "pass a list"
+        raise SampleError(f"{name} is {describe_kind(given)}, expected {wanted}: {advice}")
     refuse_masked(values, name)
     if not hasattr(given, "tolist"):
         return list(given)

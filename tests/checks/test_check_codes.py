@@ -177,6 +177,7 @@ def test_grpo_with_a_penalty_needs_reference_logprobs():
     loss = sk.GRPO(beta=0.1)
     found = findings([right_sample()], loss=loss)
     assert [item.code for item in found] == ["missing_input"]
+    assert "input (Sample.with_reference_logprobs) or" in found[0].message
     assert findings([FAULTS["unused_input"]()], loss=loss) == []
 
 

@@ -194,3 +194,14 @@ def test_advantages_of_no_trajectory(advantages):
     words = f"advantages holds {len(advantages)} values, expected one for each of 0 trajectories"
     refused(lambda: sk.build_trajectory_samples([], advantages=advantages), words, sk.AlignmentError)
     assert sk.build_trajectory_samples([], advantages=[]) == sk.build_trajectory_samples([]) == []
+
+
+def test_an_operation_in_the_place_of_its_result():
+    class Operation:
+        def result(self):
+            raise AssertionError("a result is not fetched unasked")
+
+    refused(
+        lambda: sk.build_grpo_samples(Operation()),
+        "groups is an Operation, expected a list of Group: pass its .result()",
+    )
