@@ -47,7 +47,7 @@ class TrainingDouble:
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self.checkpoints: dict[str, list[dict[str, Any]]] = {}
-        self.stopped_resources = 0
+        self.created_resources = self.stopped_resources = 0
         self.seen: list[tuple[str, str, Any, httpx.Headers]] = []
         self.trouble = lambda _line, _when: None
 
@@ -61,7 +61,10 @@ class TrainingDouble:
         return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
 
     def answer(self, line: str, body: Any, headers: httpx.Headers) -> Any:
-        ready = {"id": "res-1", "status": "MODEL_RESOURCES_STATUS_READY", "base_model": MODEL["base_model"]}
+        self.created_resources += line == "POST model-resources"
+        named = re.match(r"(?:GET|POST) model-resources/([^/]+)", line)
+        name = named[1] if named else f"res-{self.created_resources}"
+        ready = {"id": name, "status": "MODEL_RESOURCES_STATUS_READY", "base_model": MODEL["base_model"]}
         if line == "GET supported-models":
             return {"data": [MODEL]}
         if line == "POST model-resources/estimate-cost":
