@@ -237,6 +237,12 @@ def require_safe(url: str, what: str) -> None:
         raise ServiceError(f"{what} {without_secrets(url)} carries a user or password: pass the key as api_key=")
     if not parsed.host:
         raise ServiceError(f"{what} {without_secrets(url)!r} names no host: give one like {names.DEFAULT_BASE_URL}")
+    try:
+        parsed.raw_host.decode("ascii").encode("idna")  # as sockets do before they look it up
+    except UnicodeError as error:
+        raise ServiceError(
+            f"{what} {without_secrets(url)} names a host with an empty or overlong part: look at it"
+        ) from error
     if parsed.scheme == "https" or (parsed.scheme == "http" and is_loopback(url)):
         return
     raise ServiceError(f"{what} {without_secrets(url)} is not https: only a service on this machine may be plain http")

@@ -173,6 +173,8 @@ def test_the_client_goes_past_proxies_to_this_machine_only(monkeypatch):
         ({"base_url": 5}, "base_url is 5"),
         ({"base_url": "http://localhost:99999"}, "port 99999, expected one of 1 to 65535"),
         ({"base_url": "http://localhost:0"}, "port 0"),
+        ({"base_url": f"https://{'a' * 70}.example"}, "empty or overlong part"),
+        ({"base_url": "https://service..example"}, "empty or overlong part"),
         ({"api_key": 5}, "api_key is of type int, expected a string"),
         ({"timeout": "5"}, "timeout is '5'"),
         ({"timeout": -1}, "timeout is -1"),
