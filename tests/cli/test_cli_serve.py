@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from samplekit.server.journal import open_journal
+from samplekit.server.journal import close_journal, open_journal
 
 COMMAND = [sys.executable, "-c", "from samplekit.cli import main; main()", "serve"]
 ENVIRONMENT = {**os.environ, "HF_HUB_OFFLINE": "1"}
@@ -72,7 +72,7 @@ def test_what_would_stop_it_is_found_before_a_model_is_loaded(tmp_path):
     assert "cannot be listened on" in busy.stderr
     journal = open_journal(tmp_path / "used", "samplekit/tiny")
     used = serve("--port", 0, "--state-dir", tmp_path / "used")
-    journal.close()
+    close_journal(tmp_path / "used", journal)
     assert used.returncode == 3
     assert "a service already runs on" in used.stderr
     other = serve("--port", 0, "--state-dir", tmp_path / "used", "--model", "other/model")
