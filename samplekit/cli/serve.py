@@ -68,13 +68,13 @@ def serve(
     from samplekit.server import LocalService  # takes seconds
 
     with LocalService(model=model, port=port, token=token, state_dir=state_dir) as service:
-        results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
-        key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
-        results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
-        if state_dir is not None:
-            kept = sum(session.is_active for session in service.service.sessions.values())
-            results.print(f"  state in {state_dir}: {number_of(kept, 'session')} to go on with", soft_wrap=True)
-        try:
+        try:  # an interrupt that comes while the address is shown is one, too
+            results.print(f"samplekit {__version__} serves {model} on {service.url}  (Ctrl-C stops it)", soft_wrap=True)
+            key = "" if token is None else "  # and TOGETHER_API_KEY=<the token>"
+            results.print(f"  export TOGETHER_BASE_URL={service.url}{key}", soft_wrap=True)
+            if state_dir is not None:
+                kept = sum(session.is_active for session in service.service.sessions.values())
+                results.print(f"  state in {state_dir}: {number_of(kept, 'session')} to go on with", soft_wrap=True)
             service.wait()
         except KeyboardInterrupt:
             stopping = "stopping: the operation that runs is finished first; once more ends it"

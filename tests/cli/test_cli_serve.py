@@ -101,3 +101,20 @@ def test_json_logs_are_json_alone_and_any_number_of_signals_ends_it_the_same():
     assert running.returncode == 130
     lines = [json.loads(line) for line in written.splitlines()]
     assert [line["model"] for line in lines if line["event"] == "started"] == ["samplekit/tiny"]
+
+
+def test_an_interrupt_while_the_address_is_shown_is_one_like_any_other():
+    early = """
+import sys
+from samplekit.cli.main import main
+from samplekit.cli.screen import results
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+results.print = interrupted
+sys.argv = ["samplekit", "serve", "--port", "0", "--log-format", "json"]
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", early], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    assert ended.returncode == 130
+    messages = [json.loads(line)["message"] for line in ended.stderr.splitlines()]
+    assert any(message.startswith("stopping") for message in messages)
