@@ -81,18 +81,24 @@ def build(
     data: Path, template: sk.ChatTemplate, *, max_length: int, limit: int | None, seed: int
 ) -> tuple[list[sk.Sample], list[sk.Sample]]:
     """Build and check samples; one conversation in ten is held out."""
-    rows = list(sk.read_chats(sorted(data.glob("*.jsonl")) if data.is_dir() else data))
+    files = sorted(data.glob("*.jsonl")) if data.is_dir() else data
+    rows = list(sk.read_chats(files, on_fault=lambda fault: say_skipped("file_format", str(fault))))
     random.Random(seed).shuffle(rows)
     rows = rows[:limit]
     builder = sk.SampleBuilder(template, on_error="skip", max_length=max_length)
     cut = max(1, len(rows) // 10)
     held_out, train = builder.build(rows[:cut]), builder.build(rows[cut:])
     for skipped in [*held_out.skipped, *train.skipped]:
-        results.print(f"skipped {skipped.source} [{skipped.code}]: {skipped.message}", style="yellow", markup=False)
+        say_skipped(skipped.code, skipped.message)
     for part in (train, held_out):
         report = sk.check(part.samples, loss=LOSS, max_length=max_length).raise_for_errors()
         results.print(str(report), markup=False)
     return train.samples, held_out.samples
+
+
+def say_skipped(code: str, message: str) -> None:
+    """Name a row that trains nothing; the message begins with its place."""
+    results.print(f"skipped [{code}] {message}", style="yellow", markup=False)
 
 
 def fit(session: Session, batches: list[Any], run: RunFolder, learning_rate: float) -> None:

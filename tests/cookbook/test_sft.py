@@ -44,6 +44,16 @@ def test_the_recipe_leaves_a_run_folder_and_a_model_that_learned(tmp_path):
     check_run(tmp_path / "run", recipe(tmp_path / "run"))
 
 
+def test_rows_that_are_no_conversation_are_named_and_left_out(tmp_path):
+    rows = (RECIPE.parent / "data" / "tasks.jsonl").read_text("utf-8").splitlines()[:12]
+    data = tmp_path / "mine.jsonl"
+    data.write_text("\n".join([*rows[:5], "{cut", *rows[5:]]), "utf-8")
+    shown = recipe(tmp_path / "run", "--data", data, "--epochs", "1")
+    (skipped,) = [line for line in shown.splitlines() if line.startswith("skipped")]
+    assert skipped.startswith(f"skipped [file_format] {data}:6 is not JSON")
+    assert len(list(sk.read_samples(tmp_path / "run" / "samples.jsonl"))) == 11
+
+
 def test_the_same_recipe_trains_an_adapter_on_a_served_model(tmp_path):
     secret = {"SAMPLEKIT_TOKEN": "secret-token", "TOGETHER_API_KEY": "secret-token"}
     command = [sys.executable, "-c", "from samplekit.cli import main; main()", "serve", "--port", "0"]
