@@ -1,6 +1,7 @@
 """Ctrl-C at every line of submit: the run ends, gone on with, as one that nothing disturbed, and pays for no step twice."""
 
 import contextlib
+import gc
 import json
 import sys
 from pathlib import Path
@@ -108,6 +109,7 @@ class Place:
     def interrupted(self, wanted):
         with Interrupts(wanted).watching() as interrupts:
             code, _, said = self.submit()
+        gc.collect()  # frames of the traceback may hold the folder, as no process does that has ended
         if interrupts.raised is not None:
             assert code == 130, (interrupts.raised, said)
         return interrupts, said
