@@ -86,7 +86,8 @@ class Accepted:
             if error.status != 404:
                 raise
             raise self._unknown(error) from error
-        self.answer = answer or self.answer
+        if answer is not None and not self.answer.finished:  # else another thread or task has heard the last of it
+            self.answer = answer
         return answer
 
     def last_heard(self, seconds: float) -> str:

@@ -46,10 +46,10 @@ class Part(Generic[T]):
             OperationFailedError: the service carried it out and it failed.
             OperationError: it completed, and its output cannot be read.
         """
-        if self._value is not None:
-            return self._value[0]
         accepted = self.accepted
         answer = yield from accepted.finish(deadline)
+        if self._value is not None:  # looked at last, for another thread may have read the output and let it go
+            return self._value[0]
         if answer is None:
             raise self._late(f"{accepted.last_heard(timeout or 0.0)}: keep it and ask again")
         accepted.collected = True
