@@ -114,7 +114,9 @@ results.print = interrupted
 sys.argv = ["samplekit", "serve", "--port", "0", "--log-format", "json"]
 main()
 """
-    ended = subprocess.run([sys.executable, "-c", early], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    ended = subprocess.run(
+        [sys.executable, "-c", early], check=False, capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+    )
     assert ended.returncode == 130
     messages = [json.loads(line)["message"] for line in ended.stderr.splitlines()]
     assert any(message.startswith("stopping") for message in messages)
