@@ -17,7 +17,7 @@ from samplekit.errors import SampleError
 logger = logging.getLogger(__name__)
 
 
-@click.command()
+@click.command(short_help="Run a local service that trains a small model.")
 @click.option(
     "--model", "-m", default="samplekit/tiny", show_default=True, help="A Hugging Face causal LM: path or id."
 )

@@ -14,6 +14,7 @@ from samplekit.checks import Report
 from samplekit.cli.screen import errors, load_template, number_of, print_json, progress
 from samplekit.cli.submit_cadence import Cadence, Keys
 from samplekit.cli.submit_folder import FolderName, default_folder, held_folder, make_writable
+from samplekit.cli.submit_held_out import split_held_out
 from samplekit.cli.submit_logs import Logs, Place, tensorboard_log, wandb_log
 from samplekit.cli.submit_plan import (
     LOSS_NAMES,
@@ -25,7 +26,6 @@ from samplekit.cli.submit_plan import (
     make_plan,
     read_checked,
     require_file,
-    split_held_out,
 )
 from samplekit.cli.submit_results import fetch_weights, make_summary, print_summary, save_weights
 from samplekit.cli.submit_run import Run
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NO_TEMPLATE = "none"
 
 
-@click.command()
+@click.command(short_help="Train on a samples file through a service.")
 @click.argument("samples", type=click.Path(path_type=Path))
 @click.option("--model", "-m", required=True, help="What is trained: samplekit/tiny, a path, or a name of the service.")
 @click.option("--base-url", envvar=ENV_BASE_URL, show_envvar=True,
@@ -65,7 +65,7 @@ NO_TEMPLATE = "none"
 @click.option("--weight-decay", type=FiniteRange(min=0), default=0.0, show_default=True, help="Of Adam.")
 @click.option("--grad-clip", type=FiniteRange(min=0), default=1.0, show_default=True,
               help="Largest norm of the gradient, of cross_entropy's mean loss; 0 does not clip.")  # fmt: skip
-@click.option("--held-out", help="Kept apart and scored: a share (0.1), a number, or another samples file.")
+@click.option("--held-out", help="Kept apart and scored: a share (0.1) or a number, in whole conversations, or a file.")
 @click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between scores; else once an epoch.")
 @click.option("--save-every", type=click.IntRange(min=1), help="Steps between training checkpoints, to resume from.")
 @click.option(

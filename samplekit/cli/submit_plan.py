@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,32 +255,6 @@ def read_checked(path: Path, loss: Loss, vocab_size: int | None) -> tuple[Source
 
     report = check(admitted(), loss=loss, vocab_size=vocab_size)
     return Source(path, samples, lines.numbers), lines.locate(report)
-
-
-def split_held_out(samples: list[Sample], held_out: str, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """Keep a share (below 1) or a number of the samples apart, drawn by the seed.
-
-    Raises:
-        SampleError: it is neither, or leaves nothing to train on.
-    """
-    try:
-        wanted = float(held_out)
-    except ValueError:
-        wanted = math.nan
-    is_whole = held_out.strip().isdecimal() and wanted >= 1
-    if not (is_whole or 0 < wanted < 1):
-        raise SampleError(
-            f"--held-out is {held_out!r}, expected a share above 0 and below 1 (0.1), a whole number of samples (20) "
-            "or a samples file"
-        )
-    count = wanted if is_whole else max(1, round(wanted * len(samples)))
-    if count >= len(samples):
-        raise SampleError(f"--held-out {held_out} of {len(samples)} samples leaves nothing to train on: hold out fewer")
-    chosen = set(random.Random(f"held-out/{seed}").sample(range(len(samples)), int(count)))
-    return (
-        [sample for index, sample in enumerate(samples) if index not in chosen],
-        [samples[index] for index in sorted(chosen)],
-    )
 
 
 def digest_of(path: Path) -> str:
