@@ -26,7 +26,7 @@ def split_held_out(samples: list[Sample], held_out: str, seed: int) -> tuple[lis
             f"--held-out is {held_out!r}, expected a share above 0 and below 1 (0.1), a whole number of samples (20) "
             "or a samples file"
         )
-    count = int(wanted) if is_whole else max(1, round(wanted * len(samples)))
+    count = wanted if is_whole else max(1, round(wanted * len(samples)))
     chosen = _drawn(samples, count, random.Random(f"held-out/{seed}"))
     if len(chosen) == len(samples):
         raise SampleError(f"--held-out {held_out} of {len(samples)} samples leaves nothing to train on: hold out fewer")
@@ -36,7 +36,7 @@ def split_held_out(samples: list[Sample], held_out: str, seed: int) -> tuple[lis
     )
 
 
-def _drawn(samples: list[Sample], count: int, draws: random.Random) -> set[int]:
+def _drawn(samples: list[Sample], count: float, draws: random.Random) -> set[int]:
     """Draw so many samples, or somewhat more: those of one conversation stay together, for they share their text."""
     conversations: list[list[int]] = []
     for index, sample in enumerate(samples):

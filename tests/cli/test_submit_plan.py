@@ -89,7 +89,7 @@ def test_what_is_neither_a_share_nor_a_number_of_samples_is_refused(held_out):
         split_held_out(SAMPLES, held_out, seed=1)
 
 
-@pytest.mark.parametrize("held_out", ["20", "21"])
+@pytest.mark.parametrize("held_out", ["20", "21", "9" * 400])
 def test_a_split_that_leaves_nothing_to_train_on_is_refused(held_out):
     with pytest.raises(sk.SampleError, match="leaves nothing to train on"):
         split_held_out(SAMPLES, held_out, seed=1)
