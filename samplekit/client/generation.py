@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from samplekit.client.settings import flag, number, several, shown, whole_number
 from samplekit.errors import SampleError
 from samplekit.sample import ModelInput, describe
-from samplekit.sample.kinds import is_number, is_whole_number
+from samplekit.sample.kinds import is_mapping, is_number, is_sequence, is_whole_number
 from samplekit.wire.names import LARGEST_SETTING, MAX_TOPK_PROMPT_LOGPROBS, SMALLEST_TEMPERATURE
 
 
@@ -121,6 +121,8 @@ def _model_input(prompt: object, index: int) -> ModelInput:
         return prompt
     if isinstance(prompt, str):
         raise SampleError(f"prompts[{index}] is text, expected token ids: use ChatTemplate.prompt or .encode")
+    if is_mapping(prompt) or (is_sequence(prompt) and any(map(is_mapping, prompt[:1]))):
+        raise SampleError(f"prompts[{index}] holds messages, expected token ids: use ChatTemplate.prompt")
     try:
         return ModelInput.from_tokens(prompt)
     except ValidationError as error:

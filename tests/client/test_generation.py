@@ -72,6 +72,8 @@ def test_settings_out_of_range_are_refused_before_any_request(side, options, wor
         (torch.tensor([1, 2]), "wrap it"),
         (np.array([1, 2]), "wrap it"),
         (["text"], r"prompts\[0\] is text"),
+        ([[{"role": "user", "content": "hi"}]], r"prompts\[0\] holds messages.*ChatTemplate.prompt"),
+        ([{"role": "user", "content": "hi"}], r"prompts\[0\] holds messages"),
         ([[1, -2]], r"prompts\[0\].*-2"),
         ([[1, 1.5]], r"prompts\[0\]"),
         ([["7"]], r"prompts\[0\]"),
