@@ -74,26 +74,33 @@ def test_resources_that_never_become_ready_know_it(side):
     made.detach()
 
 
-def _own(client):
+def _two_sessions(side, first_on, second_on):
+    first = first_on.session(lora_rank=2)
+    side.double.answer("POST .*/training-sessions", {**RUNNING, "id": "sess-2"})
+    side.double.answer("GET .*/training-sessions/sess-2", {**RUNNING, "id": "sess-2"})
+    return first, second_on.session(lora_rank=2)
+
+
+def _own(side, client):
     """Resources of one's own with two sessions."""
     made = client.create_resources(base_model="m", lora=True)
-    return made.stop, (made, made.session(lora_rank=2), made.session(lora_rank=2))
+    return made.stop, (made, *_two_sessions(side, made, made))
 
 
-def _twice(client):
+def _twice(side, client):
     """Resources that are held twice; the one that did not create them stops them."""
     made = client.create_resources(base_model="m", lora=True)
     again = client.attach_resources("res-1")
-    return again.stop, (made, again, made.session(lora_rank=2), again.session(lora_rank=2))
+    return again.stop, (made, again, *_two_sessions(side, made, again))
 
 
-def _for_a_session(client):
+def _for_a_session(_side, client):
     """Resources created for a session, stopped by themselves."""
     session = client.session(base_model="m")
     return client.attach_resources("res-1").stop, (session,)
 
 
-def _by_a_session(client):
+def _by_a_session(_side, client):
     """Resources stopped by a session that was made to answer for them."""
     made = client.create_resources(base_model="m")
     first, session = made.session(), client.attach(SESSION)
@@ -106,7 +113,7 @@ def test_what_was_on_stopped_resources_is_not_warned_of(side, build):
     client = side.client()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stop, kept = build(client)
+        stop, kept = build(side, client)
         stop()
         client.close()
         del kept
@@ -116,11 +123,11 @@ def test_what_was_on_stopped_resources_is_not_warned_of(side, build):
 @pytest.mark.parametrize("build", [_own, _for_a_session])
 def test_what_was_on_resources_that_could_not_be_stopped_is_warned_of(side, build):
     client = side.client(max_retries=0)
-    stop, kept = build(client)
+    stop, kept = build(side, client)
     side.double.answer(STOP, httpx.Response(400))
     with pytest.raises(sk.StatusError):
         stop()
-    with pytest.warns(ResourceWarning, match=f"session {SESSION} on model resources res-1 was never stopped"):
+    with pytest.warns(ResourceWarning, match=r"session sess-\d on model resources res-1 was never stopped"):
         client.close()
     del kept
 
