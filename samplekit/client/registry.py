@@ -48,10 +48,11 @@ class Uncollected:
     def add(self, accepted: Accepted) -> None:
         """Remember an operation, unless it went well at once; from time to time forget those settled meanwhile."""
         if not accepted.settled:
-            self._accepted[accepted.key or accepted.answer.id] = accepted
+            self._accepted[_name_of(accepted)] = accepted
         if len(self._accepted) > self._full:
-            for name in [name for name, item in list(self._accepted.items()) if item.settled]:
-                self._accepted.pop(name, None)
+            for item in list(self._accepted.values()):  # not items(): its tuples let the collector, so others, run
+                if item.settled:
+                    self._accepted.pop(_name_of(item), None)
             self._full = _SPARED + 2 * len(self._accepted)
 
     def _waiting(self) -> list[Accepted]:
@@ -89,6 +90,10 @@ class Uncollected:
         failed = [str(operation_failed(item.answer, item.kind)) for item in waiting if item.answer.failed]
         running = [] if seconds is None else [repr(item) for item in waiting if not item.answer.finished]
         return Leftovers(failed, running)
+
+
+def _name_of(accepted: Accepted) -> str:
+    return accepted.key or accepted.answer.id
 
 
 def warn_of_leftovers(session_id: str, leftovers: Leftovers) -> None:
