@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import itertools
 import json
 import subprocess
 import sys
@@ -50,6 +51,7 @@ class Sink:
 def serve() -> None:
     """Serve in this process, and print the port."""
     bodies: list[bytes] = []
+    numbers = itertools.count()  # of what is new: no two calls are given the same
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -78,11 +80,13 @@ def serve() -> None:
                 bodies.clear()
                 return found
             if self.path == UPLOAD_URL:
-                return json.dumps({"payload_id": "p", "upload_url": f"http://{self.headers['host']}/up"}).encode()
+                return json.dumps(
+                    {"payload_id": f"p-{next(numbers)}", "upload_url": f"http://{self.headers['host']}/up"}
+                ).encode()
             if self.path == OPERATIONS:
                 output = {"loss": 1.0, "metrics": {}}
                 return json.dumps(
-                    {"id": "op", "status": "TRAINING_OPERATION_STATUS_COMPLETED", "output": output}
+                    {"id": f"op-{next(numbers)}", "status": "TRAINING_OPERATION_STATUS_COMPLETED", "output": output}
                 ).encode()
             running = {"id": SESSION, "status": "TRAINING_SESSION_STATUS_RUNNING", "base_model": "m"}
             return json.dumps({**running, "model_resources_id": "r", "data": []}).encode()
